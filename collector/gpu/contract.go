@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package gpu samples the GPUs of this node through DCGM, NVML or the simulator,
+// always under dcgm-exporter's metric names. DCGM and NVML run in a child
+// process, so that a hanging or crashing library never takes the agent along.
+package gpu
+
+import (
+	"context"
+	"time"
+)
+
+// Source reads the GPUs of one node.
+type Source interface {
+	// Read returns what all GPUs show now. One faulty GPU is marked in its
+	// Device, it is not an error; an error means the source as a whole failed.
+	Read(ctx context.Context) (*Sample, error)
+	// Close gives all device handles back.
+	Close() error
+}
+
+// Sample is one pass over all GPUs. It travels from the child to the agent, so
+// it holds plain data only.
+type Sample struct {
+	At      time.Time
+	Driver  string // driver version, empty when unknown
+	Devices []Device
+}
+
+// Device is one GPU, or one MIG GPU instance.
+type Device struct {
+	Index    string // dcgm-exporter's "gpu" label
+	UUID     string
+	PCIBusID string
+	Name     string // "nvidia0"
+	Model    string
+	// MIGProfile and MIGID are set for a GPU instance.
+	MIGProfile, MIGID string
+	// Lost says the GPU is gone or unreachable; Reason says why.
+	Lost   bool
+	Reason string
+	Values []Value
+}
+
+// Value is one field's value, after the blank test.
+type Value struct {
+	// Field is the metric name, such as DCGM_FI_DEV_GPU_TEMP.
+	Field string
+	// Label is an extra label value for fields that have one (reason, xid, link).
+	Label string
+	V     float64
+	At    time.Time // zero: the sample's time
+}
+
+// Inventory is what the beat tells of the GPUs; it never waits for a device.
+type Inventory struct {
+	UUIDs  []string // present GPUs, sorted
+	At     time.Time
+	Status string // "fresh", "stale", "unavailable"
+	// Reason says why it is not fresh.
+	Reason string
+}

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package sim is the simulated hall: a first-order model of GPUs, racks, power
+// and cooling with scenarios whose truth is known. It is pure: time is passed
+// in, and equal specs give equal halls in different processes.
+package sim
+
+import (
+	"time"
+
+	"github.com/rackpulse/rackpulse/site"
+)
+
+// Spec says which hall to simulate.
+type Spec struct {
+	Site     *site.Site
+	Scenario string // a name of Scenarios; empty: "steady"
+	Seed     int64
+	Epoch    time.Time // physics time zero
+	// Speed scales physics against wall time; 0 means 1.
+	Speed float64
+	// Onset is the physics time after Epoch at which the scenario's fault sets
+	// in; 0 means 120 s.
+	Onset time.Duration
+}
+
+// Fault is the ground truth of a scenario.
+type Fault struct {
+	Kind   string // such as "cooling_loss", "feed_loss"
+	Entity site.Entity
+	Since  time.Duration // physics time
+}
+
+// State is the hall at one instant. It is immutable.
+type State struct {
+	Wall     time.Time
+	Physics  time.Duration
+	Nodes    map[string]*Node
+	Racks    map[string]*Rack
+	PDUs     map[string]*PDU
+	Cooling  map[string]*Cooling
+	Switches map[string]*Switch
+	Sensors  map[string]float64 // sensor id -> celsius, ratio (humidity) or 0/1 (leak); absent: not readable
+	Meters   map[string]float64 // meter id -> joules
+	Faults   []Fault            // those that have set in
+}
+
+// Node is one server's state.
+type Node struct {
+	Up         bool // false: no power or crashed
+	PowerWatts float64
+	GPUs       []GPU
+}
+
+// GPU is one GPU's state, in dcgm-exporter's units where it has a field.
+type GPU struct {
+	Index                       int
+	UUID, PCIBusID, Model       string
+	Present                     bool // false: fallen off the bus
+	TempC, MemTempC             float64
+	MarginC                     float64 // to the slowdown temperature
+	PowerWatts, PowerLimitWatts float64
+	EnergyJoules                float64 // integrates power over wall time
+	Util, MemUtil               float64 // 0..1
+	TensorActive, DRAMActive    float64 // 0..1
+	SMClockMHz, MemClockMHz     float64
+	FBUsedMiB, FBFreeMiB        float64
+	FBReservedMiB               float64
+	FanRatio                    float64 // server fans, 0..1
+	PCIeGen, PCIeWidth          int
+	PCIeTxBytes, PCIeRxBytes    float64 // bytes per second
+	PCIeReplays                 float64 // counter
+	NVLinkMiBs                  float64 // MiB per second, all links
+	NVLinkCRC                   float64 // counter
+	ECCSBE, ECCDBE              float64 // volatile counters
+	RemapCorr, RemapUncorr      float64 // counters
+	LastXID                     int     // 0: none yet
+	ThermalSlowdown, PowerBrake bool
+	PowerCap                    bool
+	XIDs                        map[int]int // episodes per code
+}
+
+// Rack is one rack's state.
+type Rack struct {
+	InletC, OutletC float64 // mean, celsius
+	PowerWatts      float64
+}
+
+// PDU is one PDU's state.
+type PDU struct {
+	Energised   bool // its feed delivers power
+	Manageable  bool // its controller answers; false also when not energised
+	Phases      []Phase
+	PowerWatts  float64
+	PowerFactor float64
+	EnergyJ     float64
+	Outlets     map[string]float64 // outlet -> watts
+}
+
+// Phase is one phase of a PDU, line to neutral.
+type Phase struct{ Amperes, Volts, Watts float64 }
+
+// Cooling is one cooling unit's state.
+type Cooling struct {
+	Up               bool
+	Manageable       bool
+	SupplyC, ReturnC float64
+	OutputWatts      float64
+	FanRatio         float64
+}
+
+// Switch is one switch's state, by port.
+type Switch struct {
+	Manageable bool
+	Ports      map[string]Port
+}
+
+// Port is one switch port.
+type Port struct {
+	Up                 bool
+	SpeedBytes         float64 // bytes per second
+	Flaps              float64 // counter
+	RxBytes, TxBytes   float64 // counters
+	RxErrors, TxErrors float64 // counters
+}
