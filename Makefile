@@ -1,0 +1,49 @@
+# RackPulse. 'make' lists the targets.
+SHELL := /bin/bash
+GO ?= go
+BIN := build/rackpulse
+CACHE := $(or $(RACKPULSE_TOOLS),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/rackpulse/tools)
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+COMMIT := $(shell git rev-parse --short HEAD 2>/dev/null)
+V := github.com/prometheus/common/version
+LDFLAGS := -s -w -X $(V).Version=$(VERSION) -X $(V).Revision=$(COMMIT)
+
+.PHONY: help run build test lint deps generate e2e bench fakedcgm clean
+help: ## list the targets
+	@grep -hE '^[a-z0-9]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | column -t -s $$'\t'
+
+run: build ## build and start the simulated hall, all in one process
+	$(BIN) standalone --simulate
+
+build: ## build the binary
+	@mkdir -p build
+	$(GO) build -ldflags '$(LDFLAGS)' -o $(BIN) ./cmd/rackpulse
+
+test: deps ## install what the tests need, then run them with the race detector
+	$(GO) vet ./...
+	$(GO) test -race -timeout 20m ./...
+
+lint: ## go vet, staticcheck, formatting, budgets, generated files
+	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); exit 1; }
+	$(GO) vet ./...
+	$(GO) tool -modfile=tools/lint/go.mod staticcheck ./...
+	$(GO) test -count=1 . ./rules ./alerting ./dashboards
+
+deps: ## Debian packages and the real servers that tests run against
+	@tools/deps.sh $(CACHE)
+
+generate: build ## rules, lists of parts, metric names, protobuf
+	$(BIN) rules build
+	$(BIN) parts --write README.md
+	$(GO) generate ./lease/leasepb
+
+e2e: deps build ## the whole chain with a real Prometheus, Alertmanager and node_exporter
+	$(GO) test -tags e2e -count=1 -timeout 25m -v ./cmd/rackpulse -run E2E
+
+bench: ## scrape, beat, rules and engine benchmarks
+	$(GO) test -run '^$$' -bench . -benchmem ./collector ./lease ./rules ./engine ./sim ./web
+
+clean: ## remove what was built
+	rm -rf build
+
+include testdata/fakedcgm/Makefile
