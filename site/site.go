@@ -47,22 +47,24 @@ type Feed struct {
 	ID           string  `yaml:"id"`
 	LineVolts    float64 `yaml:"line_volts"`    // line to line, volts
 	RatedAmperes float64 `yaml:"rated_amperes"` // per line, amperes
-	Derate       float64 `yaml:"derate"`        // usable share of the rating, 0..1; 0 means 0.8
+	// Derate is the usable share of the rating, 0..1; 0.8 when not declared, the
+	// NEC's share for continuous loads (210.20(A)). 1 suits 100 % rated breakers.
+	Derate float64 `yaml:"derate"`
 }
 
 // Rack is one cabinet.
 type Rack struct {
 	ID              string  `yaml:"id"`
 	Row             string  `yaml:"row"`
-	HeightU         int     `yaml:"height_u"`          // rack units
-	PowerLimitWatts float64 `yaml:"power_limit_watts"` // watts
+	HeightU         int     `yaml:"height_u"`          // rack units; 42 (the common EIA-310 cabinet) when not declared
+	PowerLimitWatts float64 `yaml:"power_limit_watts"` // watts; 0: not declared
 }
 
 // PDU is one rack power distribution unit.
 type PDU struct {
 	ID           string  `yaml:"id"`
 	Rack         string  `yaml:"rack"`
-	Feed         string  `yaml:"feed"`
+	Feed         string  `yaml:"feed"`          // optional: not known
 	Phases       int     `yaml:"phases"`        // 1 or 3
 	RatedAmperes float64 `yaml:"rated_amperes"` // per line, amperes
 	Outlets      int     `yaml:"outlets"`       // number of outlets; 0: not declared
@@ -92,7 +94,8 @@ type Switch struct {
 // Sensor is an environmental sensor.
 type Sensor struct {
 	ID       string `yaml:"id"`
-	Rack     string `yaml:"rack"`     // optional: room sensors have none
+	Rack     string `yaml:"rack"`     // optional for leak sensors
+	Row      string `yaml:"row"`      // optional: the row of a sensor without a rack
 	Measures string `yaml:"measures"` // inlet_temperature, outlet_temperature, inlet_humidity, leak
 	Position string `yaml:"position"` // top, middle, bottom or free text
 }
@@ -159,6 +162,7 @@ const (
 	KindSwitch  = "switch"
 	KindSensor  = "sensor"
 	KindMeter   = "meter"
+	KindClass   = "node_class"
 	KindNode    = "node"
 )
 

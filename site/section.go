@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package site
+
+import (
+	"maps"
+	"net"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"gopkg.in/yaml.v3"
+)
+
+// section reads one list of entities. An entry whose id is a range gives one
+// entity per name.
+func section[T any, P interface {
+	*T
+	noun
+}](p *parser, name string, sections map[string]*yaml.Node) []T {
+	list := sections[name]
+	if list == nil || list.Tag == "!!null" {
+		return nil
+	}
+	if list.Kind != yaml.SequenceNode {
+		p.add(list.Line, name, "want a list, got %s", describe(list))
+		return nil
+	}
+	var out []T
+	var spots []spot
+	for i, node := range list.Content {
+		s := spot{path: index1(name, i), node: node}
+		var one T
+		s.broken = !p.decode(s.path, node, reflect.ValueOf(&one).Elem())
+		for _, each := range spread[T, P](p, s, one) {
+			out, spots = append(out, each), append(spots, s)
+		}
+	}
+	for i := range out {
+		p.register(spots[i], P(&out[i]))
+	}
+	return out
+}
+
+// spread gives one entity for each name of the entry's id, with the references
+// handed out in order.
+func spread[T any, P interface {
+	*T
+	noun
+}](p *parser, s spot, entry T) []T {
+	id := *P(&entry).ident()
+	if id == "" {
+		if !s.broken {
+			p.add(s.line("id"), join(s.path, "id"), "missing")
+		}
+		return nil
+	}
+	ids, ok := p.expand(s.line("id"), join(s.path, "id"), id, maxHostlistNames)
+	if !ok {
+		return nil
+	}
+	out := make([]T, len(ids))
+	for i := range out {
+		out[i] = entry
+		*P(&out[i]).ident() = ids[i]
+	}
+	if len(ids) > 1 {
+		spreadRefs[T, P](p, s, out)
+	}
+	if nodes, ok := any(out).([]Node); ok {
+		p.spreadNodes(s, nodes)
+	}
+	return out
+}
+
+// spreadRefs hands out the references of an entry: one name goes to all its
+// entities, a range of as many names as entities in order.
+func spreadRefs[T any, P interface {
+	*T
+	noun
+}](p *parser, s spot, out []T) {
+	for r, field := range P(&out[0]).refs() {
+		expr, isRef := *field.at, field.kind != ""
+		if expr == "" || isRef && !strings.ContainsAny(expr, "[,") {
+			continue
+		}
+		items, ok := p.share(s.line(field.key), join(s.path, field.key), expr, len(out), isRef)
+		for i := range out {
+			at := P(&out[i]).refs()[r].at
+			if *at = ""; ok {
+				*at = items[i]
+			}
+		}
+	}
+}
+
+// expand expands a host list, charged to the file's total.
+func (p *parser) expand(line int, path, expr string, limit int) ([]string, bool) {
+	names, err := expand(expr, min(limit, p.names))
+	if err != nil {
+		p.add(line, path, "%s", err)
+		return nil, false
+	}
+	p.names -= len(names)
+	return names, true
+}
+
+// share expands expr to n items. One item for several is repeated where common
+// is set, else it is a fault.
+func (p *parser) share(line int, path, expr string, n int, common bool) ([]string, bool) {
+	items, ok := p.expand(line, path, expr, maxHostlistNames)
+	switch {
+	case !ok:
+		return nil, false
+	case len(items) == n:
+		return items, true
+	case len(items) == 1 && common:
+		return slices.Repeat(items, n), true
+	case len(items) == 1:
+		p.add(line, path, "%s is used by all %d names of the id; write a range of %d, such as %s",
+			quote(expr), n, n, quote(exampleRange(items[0], n)))
+	default:
+		p.add(line, path, "%s gives %d names, but the id gives %d", quote(expr), len(items), n)
+	}
+	return nil, false
+}
+
+// exampleRange turns one item into a range of n: "r01-a/1" and 4 give "r01-a/[1-4]".
+func exampleRange(item string, n int) string {
+	num := cutNumber(item)
+	if num.value < 0 {
+		return item + "[1-" + strconv.Itoa(n) + "]"
+	}
+	return num.prefix + "[" + num.digits + "-" + pad(num.value+int64(n)-1, len(num.digits)) + "]" + num.suffix
+}
+
+// spreadNodes hands out what only nodes have: positions, outlets, ports,
+// exporters.
+func (p *parser) spreadNodes(s spot, nodes []Node) {
+	first := nodes[0]
+	outlets := p.spreadList(s, "outlets", first.Outlets, len(nodes))
+	ports := p.spreadList(s, "ports", first.Ports, len(nodes))
+	exporters := p.spreadExporters(s, first.Exporters, len(nodes))
+	height := p.classHeight(first.Class)
+	above := map[string]int{} // rack -> units taken by earlier nodes of this entry
+	for i := range nodes {
+		n := &nodes[i]
+		n.Outlets, n.Ports, n.Exporters = outlets[i], ports[i], exporters[i]
+		if n.U > 0 {
+			n.U += above[n.Rack]
+			above[n.Rack] += height
+		}
+	}
+}
+
+// spreadList hands out each expression of a list over n nodes; a single node
+// takes all items.
+func (p *parser) spreadList(s spot, key string, exprs []string, n int) [][]string {
+	out := make([][]string, n)
+	for e, expr := range exprs {
+		line, path := s.itemLine(key, e), index1(join(s.path, key), e)
+		if n == 1 {
+			items, _ := p.expand(line, path, expr, maxHostlistNames)
+			out[0] = append(out[0], items...)
+			continue
+		}
+		items, ok := p.share(line, path, expr, n, false)
+		for i := 0; ok && i < n; i++ {
+			out[i] = append(out[i], items[i])
+		}
+	}
+	return out
+}
+
+func (p *parser) spreadExporters(s spot, exprs map[string]string, n int) []map[string]string {
+	out := make([]map[string]string, n)
+	if len(exprs) == 0 {
+		return out
+	}
+	for i := range out {
+		out[i] = make(map[string]string, len(exprs))
+	}
+	for _, job := range slices.Sorted(maps.Keys(exprs)) {
+		line, path := s.line("exporters"), join(join(s.path, "exporters"), job)
+		if n == 1 && isHostPort(exprs[job]) { // [::1]:9100 is no range
+			out[0][job] = exprs[job]
+			continue
+		}
+		items, ok := p.share(line, path, exprs[job], n, false)
+		for i := 0; ok && i < n; i++ {
+			out[i][job] = items[i]
+		}
+	}
+	return out
+}
+
+// isHostPort tells whether s is host:port with a port of 1..65535.
+func isHostPort(s string) bool {
+	host, port, err := net.SplitHostPort(s)
+	if err != nil || host == "" || strings.ContainsAny(host, " /[],") {
+		return false
+	}
+	n, err := strconv.ParseUint(port, 10, 16)
+	return err == nil && n > 0
+}
