@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package collector
+
+import (
+	"context"
+	stdlog "log"
+	"net/http"
+	"strings"
+
+	"github.com/go-kit/log"
+	"github.com/go-kit/log/level"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	dto "github.com/prometheus/client_model/go"
+)
+
+// defaultMaxScrapes is node_exporter's default of --web.max-requests.
+const defaultMaxScrapes = 40
+
+// HandlerConfig is what an agent's pages are made of.
+type HandlerConfig struct {
+	Store *Store
+	// Extra, if set, adds its families, sorted by name as those of a registry are,
+	// to /metrics: process, runtime, build_info. Where the Store has a family of
+	// the same name, that one is shown alone.
+	Extra prometheus.Gatherer
+	// Sources, if set, names the sources now configured. The agent is ready once
+	// each has been read once.
+	Sources func() []string
+	// Version is shown on the landing page.
+	Version string
+	// MaxScrapes bounds the scrapes at one time; 0 means 40. More get a 503.
+	MaxScrapes int
+	// Reload, Release and Acquire are called by POST /-/reload, /-/release and
+	// /-/acquire. They are nil unless lifecycle requests are enabled: 403.
+	Reload, Release, Acquire func(context.Context) error
+	Logger                   log.Logger
+}
+
+// NewHandler returns the pages of an agent: /, /metrics, /-/healthy (200 while
+// it serves), /-/ready and the lifecycle requests.
+func NewHandler(cfg HandlerConfig) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", metricsHandler(cfg))
+	mux.Handle("GET /{$}", landingPage{cfg.Store, cfg.Version})
+	mux.HandleFunc("GET /-/healthy", func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, http.StatusOK, "healthy")
+	})
+	mux.HandleFunc("GET /-/ready", func(w http.ResponseWriter, _ *http.Request) {
+		if cfg.Sources != nil && !cfg.Store.tried(cfg.Sources()) {
+			answer(w, http.StatusServiceUnavailable, "not every source has been read once")
+			return
+		}
+		answer(w, http.StatusOK, "ready")
+	})
+	mux.Handle("POST /-/reload", lifecycle(cfg.Reload, cfg.Logger))
+	mux.Handle("POST /-/release", lifecycle(cfg.Release, cfg.Logger))
+	mux.Handle("POST /-/acquire", lifecycle(cfg.Acquire, cfg.Logger))
+	return http.NewCrossOriginProtection().Handler(mux)
+}
+
+// metricsHandler offers the text format and protobuf. OpenMetrics is left out:
+// it would turn dcgm-exporter's counters, whose names lack _total, into unknowns.
+func metricsHandler(cfg HandlerConfig) http.Handler {
+	maxScrapes := cfg.MaxScrapes
+	if maxScrapes <= 0 {
+		maxScrapes = defaultMaxScrapes
+	}
+	return promhttp.HandlerFor(merged{cfg.Store, cfg.Extra}, promhttp.HandlerOpts{
+		ErrorLog:            stdlog.New(log.NewStdlibAdapter(level.Error(cfg.Logger)), "", 0),
+		ErrorHandling:       promhttp.ContinueOnError,
+		MaxRequestsInFlight: maxScrapes,
+	})
+}
+
+// merged joins a Store's families with others. It takes the place of
+// prometheus.Gatherers, which checks and sorts the labels of each series anew.
+type merged struct {
+	store *Store
+	extra prometheus.Gatherer
+}
+
+// Gather implements prometheus.Gatherer.
+func (m merged) Gather() ([]*dto.MetricFamily, error) {
+	a, err := m.store.Gather()
+	if m.extra == nil {
+		return a, err
+	}
+	b, err := m.extra.Gather()
+	all := make([]*dto.MetricFamily, 0, len(a)+len(b))
+	for len(a) > 0 && len(b) > 0 {
+		order := strings.Compare(a[0].GetName(), b[0].GetName())
+		if order <= 0 {
+			all, a = append(all, a[0]), a[1:]
+		} else {
+			all = append(all, b[0])
+		}
+		if order >= 0 {
+			b = b[1:]
+		}
+	}
+	return append(append(all, a...), b...), err
+}
+
+// lifecycle answers a request that changes the agent; f is nil when those are
+// not enabled.
+func lifecycle(f func(context.Context) error, logger log.Logger) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if f == nil {
+			answer(w, http.StatusForbidden, "lifecycle requests are not enabled; start with --web.enable-lifecycle")
+			return
+		}
+		level.Info(logger).Log("msg", "lifecycle request", "path", r.URL.Path, "remote", r.RemoteAddr)
+		if err := f(r.Context()); err != nil {
+			level.Error(logger).Log("msg", "lifecycle request failed", "path", r.URL.Path, "err", err)
+			answer(w, http.StatusInternalServerError, err.Error())
+			return
+		}
+		answer(w, http.StatusOK, "done")
+	})
+}
+
+func answer(w http.ResponseWriter, status int, text string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(status)
+	// The client may be gone; there is nobody left to tell.
+	_, _ = w.Write([]byte(text + "\n"))
+}
