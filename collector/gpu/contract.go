@@ -25,6 +25,15 @@ type Sample struct {
 	At      time.Time
 	Driver  string // driver version, empty when unknown
 	Devices []Device
+	// XIDs are the driver errors since the last pass, each of them once.
+	XIDs []XID
+}
+
+// XID is one driver error of one GPU.
+type XID struct {
+	UUID string
+	Code int
+	At   time.Time // zero: the sample's time
 }
 
 // Device is one GPU, or one MIG GPU instance.
@@ -40,6 +49,9 @@ type Device struct {
 	Lost   bool
 	Reason string
 	Values []Value
+	// Labels holds the text of the label fields of the counters file, such as
+	// DCGM_FI_DEV_SERIAL, by field name. Unknown ones are absent.
+	Labels map[string]string
 }
 
 // Value is one field's value, after the blank test.

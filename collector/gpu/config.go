@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gpu
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Config is the part "gpu" of an agent's configuration. The zero value means the
+// defaults.
+type Config struct {
+	// Source is "auto", "dcgm", "nvml" or "sim"; empty: auto.
+	Source string `yaml:"source"`
+	// Interval is the sampling interval, 100 ms or more; 0: 1 s.
+	Interval time.Duration `yaml:"interval"`
+	// ReadTimeout bounds one pass over all GPUs, after which the child process is
+	// replaced; 0: 10 s, as DCGM needs 5 s to notice a dead port.
+	ReadTimeout time.Duration `yaml:"read_timeout"`
+	// OpenTimeout bounds the opening of a source; 0: 60 s, as DCGM needs up to
+	// 28 s on nodes with many MIG instances.
+	OpenTimeout time.Duration `yaml:"open_timeout"`
+	// CountersFile is a list of counters in dcgm-exporter's format; empty: the
+	// built-in one.
+	CountersFile string `yaml:"counters_file"`
+	// HostnameLabel names the label with the host's name: "Hostname", "hostname",
+	// "both" or "none"; empty: Hostname.
+	HostnameLabel string `yaml:"hostname_label"`
+	// DCGM belongs to the source dcgm.
+	DCGM DCGMConfig `yaml:"dcgm"`
+}
+
+// DCGMConfig says where DCGM runs.
+type DCGMConfig struct {
+	// Address is the nv-hostengine to connect to, "tcp://host:port" or
+	// "unix:///path"; empty: DCGM runs inside the child process.
+	Address string `yaml:"address"`
+}
+
+// minInterval keeps a slip of the unit from loading the node: dcgm-exporter at
+// 3 ms takes 131 % of a core.
+const minInterval = 100 * time.Millisecond
+
+// withDefaults returns c with its defaults filled in.
+func (c Config) withDefaults() Config {
+	if c.Source == "" {
+		c.Source = "auto"
+	}
+	if c.Interval == 0 {
+		c.Interval = time.Second
+	}
+	if c.ReadTimeout == 0 {
+		c.ReadTimeout = 10 * time.Second
+	}
+	if c.OpenTimeout == 0 {
+		c.OpenTimeout = time.Minute
+	}
+	if c.HostnameLabel == "" {
+		c.HostnameLabel = "Hostname"
+	}
+	return c
+}
+
+// settings are a validated configuration with what was read for it.
+type settings struct {
+	cfg      Config
+	counters *counters
+	list     []registration
+	source   SourceConfig
+}
+
+// newSettings validates a configuration as a whole. Errors name the key.
+func newSettings(cfg Config, simulate SimFunc) (*settings, error) {
+	cfg = cfg.withDefaults()
+	switch {
+	case cfg.Interval < minInterval:
+		return nil, fmt.Errorf("gpu.interval: %v is below %v", cfg.Interval, minInterval)
+	case cfg.ReadTimeout < minInterval:
+		return nil, fmt.Errorf("gpu.read_timeout: %v is below %v", cfg.ReadTimeout, minInterval)
+	case cfg.OpenTimeout < minInterval:
+		return nil, fmt.Errorf("gpu.open_timeout: %v is below %v", cfg.OpenTimeout, minInterval)
+	}
+	if _, ok := hostLabels[cfg.HostnameLabel]; !ok {
+		return nil, fmt.Errorf("gpu.hostname_label: %q is none of Hostname, hostname, both, none", cfg.HostnameLabel)
+	}
+	if a := cfg.DCGM.Address; a != "" && !strings.HasPrefix(a, "tcp://") && !strings.HasPrefix(a, "unix://") {
+		return nil, fmt.Errorf("gpu.dcgm.address: %q is not tcp://host:port or unix:///path", a)
+	}
+	list, err := candidates(cfg.Source, simulate != nil)
+	if err != nil {
+		return nil, fmt.Errorf("gpu.source: %w", err)
+	}
+	c, err := loadCounters(cfg.CountersFile)
+	if err != nil {
+		return nil, fmt.Errorf("gpu.counters_file: %w", err)
+	}
+	return &settings{cfg: cfg, counters: c, list: list, source: SourceConfig{
+		Fields: c.fields(), Labels: c.labels, Interval: cfg.Interval,
+		DCGMAddress: cfg.DCGM.Address, Sim: simulate,
+	}}, nil
+}

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gpu
+
+import (
+	"github.com/rackpulse/rackpulse/collector"
+)
+
+// converter turns samples into points. Label values are made once per device, so
+// that a steady node costs no strings.
+type converter struct {
+	layout  *layout
+	host    string
+	driver  string
+	devices map[deviceKey]*deviceLabels
+}
+
+// deviceKey is what may change about a device without it being another one.
+type deviceKey struct {
+	uuid, index, mig string
+}
+
+type deviceLabels struct {
+	device   Device // Values and Labels left out
+	labels   map[string]string
+	series   []string // of the DCGM_FI_ families
+	gpu      []string // UUID, gpu
+	info     []string
+	throttle [][]string // in throttleReasons' order
+}
+
+func newConverter(l *layout, host string) *converter {
+	return &converter{layout: l, host: host, devices: make(map[deviceKey]*deviceLabels)}
+}
+
+// labelsOf returns the label values of a device, made anew when they changed.
+func (c *converter) labelsOf(d *Device) *deviceLabels {
+	key := deviceKey{d.UUID, d.Index, d.MIGID}
+	l := c.devices[key]
+	if l != nil && l.same(d) {
+		return l
+	}
+	if len(c.devices) >= 2*maxGPUs { // devices that come and go
+		clear(c.devices)
+	}
+	l = &deviceLabels{device: *d, labels: d.Labels}
+	l.device.Values, l.device.Labels = nil, nil
+	l.series = c.layout.values(d, c.driver, c.host)
+	l.gpu = []string{d.UUID, d.Index}
+	l.info = []string{d.UUID, d.Index, d.PCIBusID, d.Name, d.Model, c.driver}
+	for _, r := range throttleReasons {
+		l.throttle = append(l.throttle, []string{d.UUID, d.Index, r.reason})
+	}
+	c.devices[key] = l
+	return l
+}
+
+func (l *deviceLabels) same(d *Device) bool {
+	o := &l.device
+	if o.PCIBusID != d.PCIBusID || o.Name != d.Name || o.Model != d.Model || o.MIGProfile != d.MIGProfile || len(l.labels) != len(d.Labels) {
+		return false
+	}
+	for name, text := range d.Labels {
+		if l.labels[name] != text {
+			return false
+		}
+	}
+	return true
+}
+
+// points returns the points of one sample. A lost GPU has rackpulse_gpu_up 0 and
+// nothing else; missing are GPUs that the sample does not have.
+func (c *converter) points(s *Sample, missing []*knownGPU, xids *xidCounters) []collector.Point {
+	if s.Driver != c.driver {
+		c.driver = s.Driver
+		clear(c.devices)
+	}
+	points := make([]collector.Point, 0, len(s.Devices)*(len(c.layout.descs)+len(throttleReasons)+3)+len(missing))
+	told := make(map[string]bool, len(s.Devices)) // a GPU with MIG has several devices
+	for i := range s.Devices {
+		d := &s.Devices[i]
+		l := c.labelsOf(d)
+		whole := d.UUID == "" || !told[d.UUID]
+		told[d.UUID] = true
+		if d.Lost {
+			if whole {
+				points = append(points, collector.Point{Desc: descUp, Values: l.gpu, Value: 0})
+			}
+			continue
+		}
+		points = c.fieldPoints(points, d, l, xids)
+		if whole {
+			points = append(points,
+				collector.Point{Desc: descUp, Values: l.gpu, Value: 1},
+				collector.Point{Desc: descInfo, Values: l.info, Value: 1})
+			points = ownPoints(points, d, l)
+		}
+	}
+	for _, g := range missing {
+		points = append(points, collector.Point{Desc: descUp, Values: []string{g.UUID, g.Index}, Value: 0})
+	}
+	return points
+}
+
+// fieldPoints appends the DCGM_FI_ families. DCGM_FI_DEV_XID_ERRORS has no
+// err_code and err_msg here, unlike in dcgm-exporter: with them every new XID
+// ends the old series and begins another, so that no rule can follow the GPU
+// (dcgm-exporter #190, #500). Its value is the code; rackpulse_gpu_xid_errors_total
+// counts. Like there it is absent until the first XID.
+func (c *converter) fieldPoints(points []collector.Point, d *Device, l *deviceLabels, xids *xidCounters) []collector.Point {
+	hasXID := false
+	for i := range d.Values {
+		v := &d.Values[i]
+		desc := c.layout.descs[v.Field]
+		if desc == nil {
+			continue
+		}
+		hasXID = hasXID || v.Field == fieldXID
+		points = append(points, collector.Point{Desc: desc, Values: l.series, Value: v.V, At: v.At})
+	}
+	if desc := c.layout.descs[fieldXID]; desc != nil && !hasXID {
+		if code, ok := xids.last(d.UUID); ok {
+			points = append(points, collector.Point{Desc: desc, Values: l.series, Value: float64(code)})
+		}
+	}
+	return points
+}
+
+// ownPoints appends what is derived from the fields that are always read.
+func ownPoints(points []collector.Point, d *Device, l *deviceLabels) []collector.Point {
+	var throttle, margin, temp, slowdown *Value
+	for i := range d.Values {
+		v := &d.Values[i]
+		switch v.Field {
+		case fieldThrottle:
+			throttle = v
+		case fieldMargin:
+			margin = v
+		case fieldTemp:
+			temp = v
+		case fieldSlowdown:
+			slowdown = v
+		}
+	}
+	if throttle != nil && throttle.V >= 0 && throttle.V < 1<<53 {
+		mask := uint64(throttle.V)
+		for i, r := range throttleReasons {
+			v := 0.0
+			if mask&r.bit != 0 {
+				v = 1
+			}
+			points = append(points, collector.Point{Desc: descThrottle, Values: l.throttle[i], Value: v, At: throttle.At})
+		}
+	}
+	switch { // the driver's own margin knows all thresholds; else the slowdown temperature's
+	case margin != nil:
+		points = append(points, collector.Point{Desc: descMargin, Values: l.gpu, Value: margin.V, At: margin.At})
+	case temp != nil && slowdown != nil && inGate(temp) && inGate(slowdown):
+		points = append(points, collector.Point{Desc: descMargin, Values: l.gpu, Value: slowdown.V - temp.V, At: temp.At})
+	}
+	return points
+}
+
+// inGate tells whether a value may enter a calculation.
+func inGate(v *Value) bool {
+	g := gates[v.Field]
+	return v.V >= g[0] && v.V <= g[1]
+}

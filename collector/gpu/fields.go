@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gpu
+
+import (
+	_ "embed" // field names and default counters
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/rackpulse/rackpulse/collector"
+)
+
+// Fields that are read whatever the counters file says, because families of our
+// own are made of them. They appear under these names only when the file has them.
+const (
+	fieldThrottle = "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS" // bit mask, see throttleReasons
+	fieldMargin   = "DCGM_FI_DEV_GPU_TEMP_LIMIT"         // celsius to the nearest slowdown threshold (T.Limit)
+	fieldSlowdown = "DCGM_FI_DEV_SLOWDOWN_TEMP"          // celsius
+	fieldTemp     = "DCGM_FI_DEV_GPU_TEMP"
+	fieldXID      = "DCGM_FI_DEV_XID_ERRORS"
+	fieldDriver   = "DCGM_FI_DRIVER_VERSION"
+)
+
+var alwaysRead = []string{fieldThrottle, fieldMargin, fieldSlowdown, fieldTemp, fieldXID}
+
+// gates are the range gates of dcgm-exporter's fields: values outside were seen
+// in the field and are errors of the driver or of DCGM. Temperatures of 345 and
+// 644245923 C (dcgm-exporter #312), utilisations up to 4294967295 % (DCGM #199).
+var gates = map[string][2]float64{
+	fieldTemp:                            {-20, 130}, // no silicon works outside
+	"DCGM_FI_DEV_MEMORY_TEMP":            {-20, 130},
+	fieldMargin:                          {-150, 150},
+	fieldSlowdown:                        {0, 200},
+	"DCGM_FI_DEV_GPU_UTIL":               {0, 100},
+	"DCGM_FI_DEV_MEM_COPY_UTIL":          {0, 100},
+	"DCGM_FI_DEV_ENC_UTIL":               {0, 100},
+	"DCGM_FI_DEV_DEC_UTIL":               {0, 100},
+	"DCGM_FI_DEV_FAN_SPEED":              {0, 200},  // NVML: may exceed 100 %
+	"DCGM_FI_DEV_POWER_USAGE":            {0, 4200}, // three times the largest limit, 1400 W (GB300)
+	"DCGM_FI_DEV_POWER_MGMT_LIMIT":       {0, 4200},
+	"DCGM_FI_DEV_SM_CLOCK":               {0, 20000}, // MHz
+	"DCGM_FI_DEV_MEM_CLOCK":              {0, 20000},
+	"DCGM_FI_DEV_FB_FREE":                {0, 1 << 22}, // MiB: 4 TiB
+	"DCGM_FI_DEV_FB_USED":                {0, 1 << 22},
+	"DCGM_FI_DEV_FB_RESERVED":            {0, 1 << 22},
+	"DCGM_FI_DEV_PCIE_LINK_GEN":          {1, 10},
+	"DCGM_FI_DEV_PCIE_LINK_WIDTH":        {1, 32}, // lanes, PCI Express base specification
+	fieldXID:                             {0, 65535},
+	"DCGM_FI_DEV_ROW_REMAP_FAILURE":      {0, 1},
+	"DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL": {0, 1e7}, // MiB/s; NVLink 5 has 1.8e6
+	"DCGM_FI_PROF_GR_ENGINE_ACTIVE":      {0, 1.05},
+	"DCGM_FI_PROF_SM_ACTIVE":             {0, 1.05},
+	"DCGM_FI_PROF_SM_OCCUPANCY":          {0, 1.05},
+	"DCGM_FI_PROF_PIPE_TENSOR_ACTIVE":    {0, 1.05},
+	"DCGM_FI_PROF_DRAM_ACTIVE":           {0, 1.05},
+	"DCGM_FI_PROF_PCIE_TX_BYTES":         {0, 1e12}, // bytes/s; Gen 6 x16 has 1.3e11
+	"DCGM_FI_PROF_PCIE_RX_BYTES":         {0, 1e12},
+}
+
+// counterGate is the gate of counters without one of their own: it lets no
+// negative value and no 64-bit blank (9.2e18) through.
+var counterGate = [2]float64{0, 1e18}
+
+// gateOf returns the range gate of a field; both zero: none.
+func gateOf(name string, typ collector.Type) [2]float64 {
+	if g, ok := gates[name]; ok {
+		return g
+	}
+	if typ == collector.Counter {
+		return counterGate
+	}
+	return [2]float64{}
+}
+
+// throttleReasons are the bits of DCGM's and NVML's clock event reasons with our
+// label values (dcgm_fields.h, DCGM_CLOCKS_EVENT_REASON_*; nvml.h has the same).
+var throttleReasons = []struct {
+	bit    uint64
+	reason string
+}{
+	{0x1, "gpu_idle"},
+	{0x2, "clocks_setting"},
+	{0x4, "sw_power_cap"},
+	{0x8, "hw_slowdown"},
+	{0x10, "sync_boost"},
+	{0x20, "sw_thermal"},
+	{0x40, "hw_thermal"},
+	{0x80, "hw_power_brake"},
+	{0x100, "display_clock"},
+}
+
+// criticalXIDs start at 0 for every GPU, so that the first event is an increase.
+// The codes that need a reset, a drain or a replacement in NVIDIA's catalogue or
+// in the fatal lists of the node agents of AWS and Azure; 63, 92 and 94 are the
+// early signs of failing memory.
+var criticalXIDs = []int{46, 48, 54, 62, 63, 64, 74, 79, 92, 94, 95, 109, 110, 119, 120, 136, 140, 143, 156, 158}
+
+// The families besides DCGM_FI_*. A GPU is named by UUID and gpu; node and
+// rack_id are added at rendering.
+var (
+	descUp = &collector.Desc{Name: "rackpulse_gpu_up",
+		Help:   "Whether the GPU answers: 1, or 0 when it is lost or missing.",
+		Labels: []string{"UUID", "gpu"}}
+	descInfo = &collector.Desc{Name: "rackpulse_gpu_info",
+		Help:   "The GPU's static attributes; always 1.",
+		Labels: []string{"UUID", "gpu", "pci_bus_id", "device", "modelName", "driver"}}
+	descThrottle = &collector.Desc{Name: "rackpulse_gpu_throttle",
+		Help:   "Whether the GPU's clocks are held back for this reason, 0 or 1.",
+		Labels: []string{"UUID", "gpu", "reason"}}
+	descMargin = &collector.Desc{Name: "rackpulse_gpu_thermal_margin_celsius",
+		Help:   "Distance of the GPU's temperature to its nearest slowdown threshold.",
+		Labels: []string{"UUID", "gpu"}, Min: -150, Max: 200}
+	descXID = &collector.Desc{Name: "rackpulse_gpu_xid_errors_total",
+		Help: "Driver errors (XIDs) of the GPU since the agent started.", Type: collector.Counter,
+		Labels: []string{"UUID", "gpu", "xid"}}
+	descXIDLast = &collector.Desc{Name: "rackpulse_gpu_xid_last_timestamp_seconds",
+		Help:   "When the GPU's last driver error with this XID happened, Unix time.",
+		Labels: []string{"UUID", "gpu", "xid"}}
+	descRestarts = &collector.Desc{Name: "rackpulse_gpu_child_restarts_total",
+		Help: "Ends of the child process that talks to DCGM or NVML, other than by request.", Type: collector.Counter,
+		Labels: []string{"reason"}}
+	descAbandoned = &collector.Desc{Name: "rackpulse_gpu_children_abandoned",
+		Help: "Child processes that could not be killed (uninterruptible sleep) and still exist."}
+)
+
+//go:embed fieldnames.csv
+var fieldNamesCSV string
+
+type fieldName struct {
+	id     uint16
+	metric string
+}
+
+// fieldNames maps every name of a DCGM field to its id and metric name.
+var fieldNames = sync.OnceValue(func() map[string]fieldName {
+	names := make(map[string]fieldName, 1100)
+	for line := range strings.Lines(fieldNamesCSV) {
+		cells := strings.Split(strings.TrimSpace(line), ",")
+		id, err := strconv.ParseUint(cells[0], 10, 16)
+		if err != nil || len(cells) < 2 {
+			continue // a comment
+		}
+		for _, name := range cells[1:] {
+			names[name] = fieldName{id: uint16(id), metric: cells[1]}
+		}
+	}
+	return names
+})

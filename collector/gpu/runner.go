@@ -1,0 +1,378 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gpu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-kit/log"
+	"github.com/go-kit/log/level"
+
+	"github.com/rackpulse/rackpulse/collector"
+)
+
+// Names under which the runner publishes. Driver errors and restarts are apart
+// from the samples because they do not grow old.
+const (
+	sourceName = "gpu"
+	eventsName = "gpu_events"
+)
+
+const (
+	// staleAfter is the age of the latest sample at which the inventory is stale.
+	staleAfter = 30 * time.Second
+	// maxFailures is how many failed passes in a row end a source.
+	maxFailures = 5
+	// neverOld is the interval of snapshots that do not grow old.
+	neverOld = time.Duration(1<<63 - 1)
+)
+
+// Store takes what the runner publishes; *collector.Store is one.
+type Store interface {
+	Put(snap collector.Snapshot)
+	SetStatus(source string, st collector.Status)
+	SetSimulated(layer string, simulated bool)
+}
+
+// Deps are what a Runner needs from its surroundings.
+type Deps struct {
+	Logger log.Logger
+	Store  Store
+	// Hostname is the value of the host name label.
+	Hostname string
+	// StateDir is where the list of known GPUs is kept; empty: nowhere.
+	StateDir string
+	// ExpectedCount returns how many GPUs the node should have, 0 when nobody
+	// knows (yet). nil: nobody will.
+	ExpectedCount func() int
+	// Sim returns this node in the simulated hall; nil: no simulation was asked for.
+	Sim SimFunc
+	// ChildCommand starts a child process that calls ChildMain; empty: this
+	// program with the argument "gpu-child".
+	ChildCommand []string
+}
+
+// Runner samples the GPUs of this node: it chooses the source, reads it every
+// interval and publishes what it read.
+type Runner struct {
+	deps     Deps
+	logger   log.Logger
+	launcher *launcher
+	settings atomic.Pointer[settings]
+	wake     chan struct{} // Apply has new settings
+	inv      atomic.Pointer[inventory]
+
+	// The rest belongs to Run's goroutine.
+	sel       *selector
+	converter *converter
+	known     *knownGPUs
+	simKnown  *knownGPUs // never written to the state directory
+	simulated bool       // the latest sample came from the simulator
+	xids      *xidCounters
+	restarts  map[string]float64
+	status    collector.Status
+	events    eventState // last published
+}
+
+// inventory is the state behind Inventory.
+type inventory struct {
+	uuids  []string
+	at     time.Time
+	reason string // why there is nothing newer
+}
+
+// eventState tells whether the events have to be published again.
+type eventState struct {
+	published bool
+	abandoned int
+	changed   bool
+}
+
+// New validates a configuration and returns a Runner that does nothing until Run.
+// Errors name the key of the configuration, or file and line of the counters.
+func New(cfg Config, deps Deps) (*Runner, error) {
+	s, err := newSettings(cfg, deps.Sim)
+	if err != nil {
+		return nil, err
+	}
+	argv := deps.ChildCommand
+	if len(argv) == 0 {
+		self, err := os.Executable()
+		if err != nil {
+			return nil, fmt.Errorf("child process: %w", err)
+		}
+		argv = []string{self, "gpu-child"}
+	}
+	r := &Runner{
+		deps:     deps,
+		logger:   log.With(deps.Logger, "component", "gpu"),
+		wake:     make(chan struct{}, 1),
+		simKnown: &knownGPUs{gpus: make(map[string]*knownGPU)},
+		xids:     newXIDCounters(),
+		restarts: make(map[string]float64),
+	}
+	r.launcher = newLauncher(argv, r.logger)
+	r.settings.Store(s)
+	r.known, err = loadKnown(deps.StateDir)
+	if err != nil { // a cache: go on without
+		level.Warn(r.logger).Log("msg", "list of known GPUs not read", "err", err)
+	}
+	r.inv.Store(&inventory{reason: "not sampled yet"})
+	return r, nil
+}
+
+// Apply validates a new configuration as a whole and hands it to Run. An error
+// changes nothing.
+func (r *Runner) Apply(cfg Config) error {
+	s, err := newSettings(cfg, r.deps.Sim)
+	if err != nil {
+		return err
+	}
+	r.settings.Store(s)
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+	return nil
+}
+
+// Inventory returns the GPUs that the latest sample showed. It never waits.
+func (r *Runner) Inventory() Inventory {
+	i := r.inv.Load()
+	inv := Inventory{UUIDs: slices.Clone(i.uuids), At: i.at, Reason: i.reason}
+	switch {
+	case i.at.IsZero():
+		inv.Status = "unavailable"
+	case time.Since(i.at) > staleAfter:
+		inv.Status = "stale"
+		if inv.Reason == "" {
+			inv.Reason = fmt.Sprintf("no sample since %s", i.at.UTC().Format(time.RFC3339))
+		}
+	default:
+		inv.Status = "fresh"
+		inv.Reason = ""
+	}
+	return inv
+}
+
+// Run samples until ctx is done and then gives all handles back. Its error is
+// always nil: whatever fails is published and tried again.
+func (r *Runner) Run(ctx context.Context) error {
+	s := r.settings.Load()
+	r.use(s)
+	ticker := time.NewTicker(s.cfg.Interval)
+	defer ticker.Stop()
+	defer func() { r.sel.stop() }()
+	r.tick(ctx)
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-r.wake:
+			if next := r.settings.Load(); next != s {
+				s = next
+				r.change(s)
+				ticker.Reset(s.cfg.Interval)
+			}
+		case result := <-r.sel.results:
+			for _, end := range result.dead {
+				r.restarted(end)
+			}
+			r.sel.opened(result, time.Now())
+			r.tick(ctx)
+		case <-ticker.C:
+			r.tick(ctx)
+		}
+	}
+}
+
+// use starts with settings.
+func (r *Runner) use(s *settings) {
+	for _, skipped := range s.counters.skipped {
+		level.Info(r.logger).Log("msg", "counter is not a DCGM field, left out", "counter", skipped)
+	}
+	r.converter = newConverter(newLayout(s.counters, s.cfg.HostnameLabel), r.deps.Hostname)
+	r.sel = newSelector(s, r.launcher, r.logger)
+}
+
+// change goes over to other settings. The source is opened anew; until then the
+// last sample stays on the page.
+func (r *Runner) change(s *settings) {
+	old := r.sel
+	r.use(s)
+	if old.serves(s) { // only the look of the page changed
+		old.timeout = s.cfg.OpenTimeout
+		r.sel = old
+	} else {
+		old.stop()
+	}
+	level.Info(r.logger).Log("msg", "GPU configuration changed", "source", s.cfg.Source, "interval", s.cfg.Interval)
+}
+
+// tick is one pass: look for a source if need be, read it, publish.
+func (r *Runner) tick(ctx context.Context) {
+	now := time.Now()
+	r.sel.look(ctx, now)
+	if r.sel.active == nil {
+		r.idle(now)
+	} else {
+		r.read(ctx, now)
+	}
+	r.publishEvents()
+}
+
+// idle publishes that there is no source.
+func (r *Runner) idle(now time.Time) {
+	reason := r.sel.refusals()
+	if reason == "" {
+		r.down("looking for GPUs", now)
+		return
+	}
+	r.status.Consecutive = max(r.status.Consecutive, 1)
+	r.down(reason, now)
+}
+
+func (r *Runner) read(ctx context.Context, now time.Time) {
+	readCtx, cancel := context.WithTimeout(ctx, r.settings.Load().cfg.ReadTimeout)
+	defer cancel()
+	sample, err := r.sel.active.Read(readCtx)
+	if ctx.Err() != nil {
+		return // the end, not a failure
+	}
+	end := time.Now()
+	r.status.Duration = end.Sub(now)
+	if err == nil {
+		r.sel.wellRead()
+		r.publish(sample, end)
+		return
+	}
+	r.status.Errors++
+	name := r.sel.name()
+	var dead *deadError
+	switch {
+	case errors.As(err, &dead):
+		if dead.end == endHang {
+			r.status.Abandoned++
+		}
+		r.restarted(dead.end)
+		r.sel.drop(err.Error(), end)
+		level.Error(r.logger).Log("msg", "GPU source ended, starting anew", "source", name, "reason", dead.end, "err", err)
+	case r.status.Consecutive+1 >= maxFailures:
+		r.restarted(endError)
+		r.sel.drop(err.Error(), end)
+		level.Error(r.logger).Log("msg", "GPU source fails, starting anew", "source", name, "err", err)
+	}
+	r.status.Consecutive++
+	r.down(name+": "+err.Error(), end)
+}
+
+// restarted counts the end of a source.
+func (r *Runner) restarted(end string) {
+	r.restarts[end]++
+	r.events.changed = true
+}
+
+// down publishes a pass without a sample. The points of the last one stay.
+func (r *Runner) down(reason string, now time.Time) {
+	if r.status.Up || r.status.Since.IsZero() {
+		r.status.Since = now
+	}
+	r.status.Up = false
+	last := r.inv.Load()
+	r.inv.Store(&inventory{uuids: last.uuids, at: last.at, reason: reason})
+	r.publishStatus(reason)
+}
+
+func (r *Runner) publishStatus(reason string) {
+	st := r.status
+	st.Reason = reason
+	r.deps.Store.SetStatus(sourceName, st)
+}
+
+// publish shows one sample.
+func (r *Runner) publish(sample *Sample, now time.Time) {
+	if sample.At.IsZero() {
+		sample.At = now
+	}
+	simulated := r.sel.name() == simName
+	if simulated != r.simulated { // neither's GPUs are the other's
+		r.simulated = simulated
+		r.xids = newXIDCounters()
+		r.events.changed = true
+	}
+	known := r.known
+	if simulated {
+		known = r.simKnown
+	}
+	expected := 0
+	if r.deps.ExpectedCount != nil {
+		expected = r.deps.ExpectedCount()
+	}
+	known.name(sample.Devices)
+	missing, err := known.update(sample.Devices, expected)
+	if err != nil {
+		level.Warn(r.logger).Log("msg", "list of known GPUs not written", "err", err)
+	}
+	for _, e := range sample.XIDs {
+		level.Warn(r.logger).Log("msg", "driver error", "xid", e.Code, "gpu", e.UUID)
+		r.xids.add(e, sample.At)
+		r.events.changed = true
+	}
+	uuids := r.present(sample.Devices)
+	r.deps.Store.SetSimulated(sourceName, simulated)
+	r.deps.Store.Put(collector.Snapshot{
+		Source: sourceName, At: sample.At, Interval: r.settings.Load().cfg.Interval,
+		Points: r.converter.points(sample, missing, r.xids),
+	})
+	r.inv.Store(&inventory{uuids: uuids, at: now})
+	if !r.status.Up {
+		r.status.Since = now
+	}
+	r.status.Up, r.status.Consecutive, r.status.LastSample = true, 0, now
+	reason := r.sel.name()
+	if refusals := r.sel.refusals(); refusals != "" {
+		reason += " (" + refusals + ")"
+	}
+	r.publishStatus(reason)
+}
+
+// present returns the sorted UUIDs of the GPUs that answer, and begins the XID
+// counters of new ones.
+func (r *Runner) present(devices []Device) []string {
+	uuids := make([]string, 0, len(devices))
+	for i := range devices {
+		d := &devices[i]
+		if d.UUID == "" {
+			continue
+		}
+		if r.xids.gpus[d.UUID] == nil && len(r.xids.gpus) < maxGPUs {
+			r.xids.gpu(d.UUID, d.Index)
+			r.events.changed = true
+		}
+		if !d.Lost {
+			uuids = append(uuids, d.UUID)
+		}
+	}
+	slices.Sort(uuids)
+	return slices.Compact(uuids)
+}
+
+// publishEvents shows the counters of the agent itself when they changed.
+func (r *Runner) publishEvents() {
+	abandoned := r.launcher.stuck()
+	if r.events.published && !r.events.changed && r.events.abandoned == abandoned {
+		return
+	}
+	points := []collector.Point{{Desc: descAbandoned, Value: float64(abandoned)}}
+	for _, end := range endReasons {
+		points = append(points, collector.Point{Desc: descRestarts, Values: []string{end}, Value: r.restarts[end]})
+	}
+	r.deps.Store.Put(collector.Snapshot{Source: eventsName, At: time.Now(), Interval: neverOld, Points: r.xids.points(points)})
+	r.events = eventState{published: true, abandoned: abandoned}
+}
