@@ -42,7 +42,7 @@ func (s *Store) build(now time.Time) *page {
 		now:      now,
 		expires:  now.Add(time.Hour),
 		families: map[string]*dto.MetricFamily{},
-		seen:     map[string]struct{}{},
+		seen:     make(map[string]struct{}, s.series),
 	}
 	s.self.replace(selfSnapshot(s.statuses, s.simulated, now), now)
 	b.add(&s.self, noIdentity)
@@ -62,6 +62,7 @@ func (s *Store) build(now time.Time) *page {
 		families = append(families, f)
 	}
 	slices.SortFunc(families, func(x, y *dto.MetricFamily) int { return strings.Compare(*x.Name, *y.Name) })
+	s.series = len(b.seen)
 	return &page{families: families, expires: b.expires}
 }
 
@@ -134,7 +135,7 @@ func (e *entry) render(id *identity) {
 	old, sameLabels, samePoints := e.rows, e.identity == id, e.rendered
 	rows := make([]row, len(e.kept))
 	labels := labeller{identity: id}
-	values := newValues(len(e.kept))
+	values := newValues(e.kept)
 	for i, p := range e.kept {
 		r := &rows[i]
 		if sameLabels && i < len(old) && sameSeries(old[i].point, p) {
@@ -160,22 +161,32 @@ type values struct {
 	counters []dto.Counter
 }
 
-func newValues(n int) *values {
-	return &values{metrics: make([]dto.Metric, n), gauges: make([]dto.Gauge, n), counters: make([]dto.Counter, n)}
+func newValues(points []*Point) *values {
+	counters := 0
+	for _, p := range points {
+		if p.Desc.Type == Counter {
+			counters++
+		}
+	}
+	return &values{
+		metrics:  make([]dto.Metric, len(points)),
+		gauges:   make([]dto.Gauge, len(points)-counters),
+		counters: make([]dto.Counter, counters),
+	}
 }
 
 // metric returns a metric that shows the point's value in place.
 func (v *values) metric(p *Point, labels []*dto.LabelPair) *dto.Metric {
 	m := &v.metrics[0]
+	v.metrics = v.metrics[1:]
 	m.Label = labels
 	if p.Desc.Type == Counter {
-		m.Counter = &v.counters[0]
+		m.Counter, v.counters = &v.counters[0], v.counters[1:]
 		m.Counter.Value = &p.Value
 	} else {
-		m.Gauge = &v.gauges[0]
+		m.Gauge, v.gauges = &v.gauges[0], v.gauges[1:]
 		m.Gauge.Value = &p.Value
 	}
-	v.metrics, v.gauges, v.counters = v.metrics[1:], v.gauges[1:], v.counters[1:]
 	return m
 }
 

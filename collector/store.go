@@ -45,6 +45,7 @@ type Store struct {
 	self      entry // rackpulse_source_* and rackpulse_simulated
 	tail      entry // rackpulse_rejected_samples_total
 	page      *page // nil after any change
+	series    int   // number of series on the latest page
 }
 
 // NewStore returns an empty Store.
