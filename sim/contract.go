@@ -24,17 +24,24 @@ type Spec struct {
 	Onset time.Duration
 }
 
-// Fault is the ground truth of a scenario.
+// Scenario is one course of events whose truth is known.
+type Scenario struct{ Name, Summary string }
+
+// Fault is the ground truth of a scenario: the cause, never its symptoms.
 type Fault struct {
-	Kind   string // such as "cooling_loss", "feed_loss"
+	Kind   string // the scenario's name with underscores, such as "cooling_loss"
 	Entity site.Entity
+	UUID   string        // the GPU, for a fault that sits in one
 	Since  time.Duration // physics time
+	// Value is the fault's size for the kinds that have one: clock_step:
+	// seconds that the node's clock is ahead.
+	Value float64
 }
 
-// State is the hall at one instant. It is immutable.
+// State is the hall at one instant. It is immutable and shared between callers.
 type State struct {
-	Wall     time.Time
-	Physics  time.Duration
+	Wall     time.Time     // of this state: at or shortly before the time asked for
+	Physics  time.Duration // since the epoch
 	Nodes    map[string]*Node
 	Racks    map[string]*Rack
 	PDUs     map[string]*PDU
@@ -47,8 +54,8 @@ type State struct {
 
 // Node is one server's state.
 type Node struct {
-	Up         bool // false: no power or crashed
-	PowerWatts float64
+	Up         bool    // false: no power or crashed; its GPUs then read nothing
+	PowerWatts float64 // input of its power supplies
 	GPUs       []GPU
 }
 
@@ -56,8 +63,8 @@ type Node struct {
 type GPU struct {
 	Index                       int
 	UUID, PCIBusID, Model       string
-	Present                     bool // false: fallen off the bus
-	TempC, MemTempC             float64
+	Present                     bool    // false: fallen off the bus
+	TempC, MemTempC             float64 // whole degrees, as the device reports
 	MarginC                     float64 // to the slowdown temperature
 	PowerWatts, PowerLimitWatts float64
 	EnergyJoules                float64 // integrates power over wall time
@@ -68,16 +75,16 @@ type GPU struct {
 	FBReservedMiB               float64
 	FanRatio                    float64 // server fans, 0..1
 	PCIeGen, PCIeWidth          int
-	PCIeTxBytes, PCIeRxBytes    float64 // bytes per second
-	PCIeReplays                 float64 // counter
-	NVLinkMiBs                  float64 // MiB per second, all links
-	NVLinkCRC                   float64 // counter
-	ECCSBE, ECCDBE              float64 // volatile counters
-	RemapCorr, RemapUncorr      float64 // counters
-	LastXID                     int     // 0: none yet
-	ThermalSlowdown, PowerBrake bool
-	PowerCap                    bool
-	XIDs                        map[int]int // episodes per code
+	PCIeTxBytes, PCIeRxBytes    float64     // bytes per second
+	PCIeReplays                 float64     // counter
+	NVLinkMiBs                  float64     // MiB per second, all links
+	NVLinkCRC                   float64     // counter
+	ECCSBE, ECCDBE              float64     // volatile counters
+	RemapCorr, RemapUncorr      float64     // counters
+	LastXID                     int         // 0: none yet
+	ThermalSlowdown             bool        // software or hardware thermal slowdown
+	PowerBrake, PowerCap        bool        // external power brake; at the power limit
+	XIDs                        map[int]int // episodes per code; shared, read only
 }
 
 // Rack is one rack's state.
@@ -88,13 +95,13 @@ type Rack struct {
 
 // PDU is one PDU's state.
 type PDU struct {
-	Energised   bool // its feed delivers power
-	Manageable  bool // its controller answers; false also when not energised
-	Phases      []Phase
-	PowerWatts  float64
-	PowerFactor float64
-	EnergyJ     float64
-	Outlets     map[string]float64 // outlet -> watts
+	Energised   bool               // its feed delivers power
+	Manageable  bool               // its controller answers; false also when not energised
+	Phases      []Phase            // empty when not energised
+	PowerWatts  float64            // the sum of its phases
+	PowerFactor float64            // of each phase; 0 when not energised
+	EnergyJ     float64            // integrates power over wall time
+	Outlets     map[string]float64 // outlet -> watts; empty when not energised
 }
 
 // Phase is one phase of a PDU, line to neutral.
@@ -102,11 +109,11 @@ type Phase struct{ Amperes, Volts, Watts float64 }
 
 // Cooling is one cooling unit's state.
 type Cooling struct {
-	Up               bool
-	Manageable       bool
-	SupplyC, ReturnC float64
-	OutputWatts      float64
-	FanRatio         float64
+	Up               bool    // it cools
+	Manageable       bool    // its controller answers
+	SupplyC, ReturnC float64 // celsius
+	OutputWatts      float64 // heat removed
+	FanRatio         float64 // 0..1
 }
 
 // Switch is one switch's state, by port.
