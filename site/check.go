@@ -43,12 +43,13 @@ func (p *parser) register(s spot, n noun) {
 		return
 	}
 	n.check(func(key, format string, args ...any) {
-		p.add(s.line(key), join(s.path, key), format, args...)
+		top, _, _ := strings.Cut(key, ".")
+		p.add(s.line(top), s.path+"."+key, format, args...)
 	})
 }
 
 func (p *parser) checkID(s spot, id string) bool {
-	if idPattern.MatchString(id) {
+	if isID(id) {
 		return true
 	}
 	if id == "" {
@@ -114,7 +115,7 @@ func (p *parser) checkServes(s spot, c *CoolingUnit) {
 	seen := map[string]bool{}
 	for i, expr := range c.Serves {
 		line, path := s.itemLine("serves", i), index1(join(s.path, "serves"), i)
-		names, _ := p.expand(line, path, expr, maxHostlistNames)
+		names, _ := p.expand(line, path, expr)
 		for _, name := range names {
 			if !p.checkRef(line, path, KindRack, name) {
 				continue
@@ -217,7 +218,7 @@ func (p *parser) checkCabling(s *Site) {
 func (p *parser) checkSocket(s spot, used map[string]cable, key string, i int, kind, ref string) bool {
 	line, path := s.itemLine(key, i), join(s.path, key)+index1("", i)
 	device, part := SplitRef(ref)
-	if part == "" || !partPattern.MatchString(part) {
+	if !isPart(part) {
 		p.add(line, path, "%s; want %s/%s", quote(ref), label(kind), strings.TrimSuffix(key, "s"))
 		return false
 	}

@@ -57,25 +57,3 @@ func TestHall(t *testing.T) {
 		t.Error(err)
 	}
 }
-
-func TestLimitsFile(t *testing.T) {
-	l, err := parseLimits()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for key, want := range map[string]float64{
-		"gpu.default.hot_celsius":                    85,
-		"gpu.default.idle_utilisation_percent":       10,
-		"gpu.NVIDIA A100-SXM4-80GB.shutdown_celsius": 92,
-		"inlet.correlation_hot_celsius":              28,
-		"inlet.correlation_clear_celsius":            27,
-		"ashrae.H1.recommended_max_celsius":          22,
-		"correlation.rack_gpu_share_ratio":           0.25,
-		"pdu.load_warn_ratio":                        0.8,
-		"gpu.NVIDIA H100 80GB HBM3.slowdown_celsius": 89,
-	} {
-		if got, ok := l.Value(key); !ok || got != want {
-			t.Errorf("%s: got %v %v, want %v", key, got, ok, want)
-		}
-	}
-}

@@ -2,9 +2,7 @@
 
 package site
 
-import (
-	"slices"
-)
+import "slices"
 
 // DependsOn returns everything that e hangs on, nearest first: its rack, its
 // PDUs and their feeds, the UPSs behind the feeds, the cooling units of its
@@ -165,27 +163,43 @@ func (s *Site) invert() map[Entity][]Entity {
 	return out
 }
 
-// Entities returns everything of the site but the site itself, by kind (rooms,
-// rows, feeds, racks, devices, nodes), each in file order.
+// Entities returns everything of the site but the site itself and the node
+// classes, by kind (rooms, rows, feeds, racks, devices, nodes), each in file order.
 func (s *Site) Entities() []Entity {
 	var out []Entity
-	out = appendEntities[Room](out, s.Rooms)
-	out = appendEntities[Row](out, s.Rows)
-	out = appendEntities[Feed](out, s.Feeds)
-	out = appendEntities[Rack](out, s.Racks)
-	for _, d := range s.Devices() {
-		out = append(out, d.Entity)
+	for _, n := range s.nouns() {
+		if n.kind() != KindClass {
+			out = append(out, entityOf(n))
+		}
 	}
-	return appendEntities[Node](out, s.Nodes)
+	return out
 }
 
-func appendEntities[T any, P interface {
+func entityOf(n noun) Entity { return Entity{n.kind(), *n.ident()} }
+
+// nouns returns all entities and node classes.
+func (s *Site) nouns() []noun {
+	var out []noun
+	out = appendNouns[Room](out, s.Rooms)
+	out = appendNouns[Row](out, s.Rows)
+	out = appendNouns[Feed](out, s.Feeds)
+	out = appendNouns[Rack](out, s.Racks)
+	out = appendNouns[PDU](out, s.PDUs)
+	out = appendNouns[UPS](out, s.UPSs)
+	out = appendNouns[CoolingUnit](out, s.CoolingUnits)
+	out = appendNouns[Switch](out, s.Switches)
+	out = appendNouns[Sensor](out, s.Sensors)
+	out = appendNouns[Meter](out, s.Meters)
+	out = appendNouns[NodeClass](out, s.NodeClasses)
+	return appendNouns[Node](out, s.Nodes)
+}
+
+func appendNouns[T any, P interface {
 	*T
 	noun
-}](out []Entity, list []T) []Entity {
+}](out []noun, list []T) []noun {
 	for i := range list {
-		one := P(&list[i])
-		out = append(out, Entity{one.kind(), *one.ident()})
+		out = append(out, P(&list[i]))
 	}
 	return out
 }

@@ -21,12 +21,6 @@ const (
 // width of a range's first number. It fails on bad syntax and on more than
 // 65,536 names.
 func ExpandHostlist(s string) ([]string, error) {
-	return expand(s, maxHostlistNames)
-}
-
-// expand is ExpandHostlist with its own bound on the number of names, which is
-// checked before any name is built.
-func expand(s string, limit int) ([]string, error) {
 	if len(s) > maxHostlistBytes {
 		return nil, fmt.Errorf("host list is longer than %d bytes", maxHostlistBytes)
 	}
@@ -41,9 +35,9 @@ func expand(s string, limit int) ([]string, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%q: %w", item, err)
 		}
-		n := p.count(limit + 1)
-		if total += n; total > limit {
-			return nil, fmt.Errorf("host list has more than %d names", limit)
+		n := p.count()
+		if total += n; total > maxHostlistNames {
+			return nil, fmt.Errorf("host list has more than %d names", maxHostlistNames)
 		}
 		parsed = append(parsed, p)
 	}
@@ -151,8 +145,9 @@ func parseDigits(s string) (int64, error) {
 	return strconv.ParseInt(s, 10, 64)
 }
 
-// count is the number of names of the pattern, at most limit.
-func (p pattern) count(limit int) int {
+// count is the number of names of the pattern; beyond the bound any number
+// above it.
+func (p pattern) count() int {
 	total := int64(1)
 	for _, one := range p {
 		if one.ranges == nil {
@@ -160,12 +155,12 @@ func (p pattern) count(limit int) int {
 		}
 		sum := int64(0)
 		for _, r := range one.ranges {
-			if sum += r.hi - r.lo + 1; sum >= int64(limit) {
-				return limit
+			if sum += r.hi - r.lo + 1; sum > maxHostlistNames {
+				return maxHostlistNames + 1
 			}
 		}
-		if total *= sum; total >= int64(limit) {
-			return limit
+		if total *= sum; total > maxHostlistNames {
+			return maxHostlistNames + 1
 		}
 	}
 	return int(total)

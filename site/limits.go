@@ -60,9 +60,14 @@ type ClassLimits struct {
 	RecommendedMaxCelsius float64 `yaml:"recommended_max_celsius"`
 	InletMinCelsius       float64 `yaml:"allowable_min_celsius"`
 	InletMaxCelsius       float64 `yaml:"allowable_max_celsius"`
-	DewPointMinCelsius    float64 `yaml:"dew_point_min_celsius"` // recommended
-	DewPointMaxCelsius    float64 `yaml:"dew_point_max_celsius"` // recommended
-	HumidityMaxRatio      float64 `yaml:"humidity_max_ratio"`    // recommended
+	DewPointMinCelsius    float64 `yaml:"recommended_dew_point_min_celsius"`
+	DewPointMaxCelsius    float64 `yaml:"recommended_dew_point_max_celsius"`
+	HumidityMaxRatio      float64 `yaml:"recommended_humidity_max_ratio"`
+
+	AllowableDewPointMinCelsius float64 `yaml:"allowable_dew_point_min_celsius"`
+	AllowableDewPointMaxCelsius float64 `yaml:"allowable_dew_point_max_celsius"`
+	AllowableHumidityMinRatio   float64 `yaml:"allowable_humidity_min_ratio"`
+	AllowableHumidityMaxRatio   float64 `yaml:"allowable_humidity_max_ratio"`
 }
 
 // DefaultLimits returns the built-in limits.yml.

@@ -3,16 +3,35 @@
 package site
 
 import (
-	"regexp"
+	"maps"
 	"slices"
 	"strings"
 )
 
-var (
-	idPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,252}$`)
-	// partPattern is an outlet or port: "1", "A12", "Ethernet1/1", "ge-0/0/1.0".
-	partPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:/-]{0,63}$`)
+const (
+	maxIDBytes   = 253 // of a DNS name
+	maxPartBytes = 64
 )
+
+// isID tells whether s is an id: a letter or digit, then letters, digits, . _ -
+func isID(s string) bool { return isWord(s, "._-", maxIDBytes) }
+
+// isPart tells whether s is an outlet or port: "1", "A12", "Ethernet1/1", "ge-0/0/1:0".
+func isPart(s string) bool { return isWord(s, "._-:/", maxPartBytes) }
+
+func isWord(s, marks string, limit int) bool {
+	if s == "" || len(s) > limit {
+		return false
+	}
+	for i := range len(s) {
+		c := s[i]
+		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
+		if !letter && (i == 0 || strings.IndexByte(marks, c) < 0) {
+			return false
+		}
+	}
+	return true
+}
 
 // defaultHeightU is the height of a rack that declares none: the common EIA-310 cabinet.
 const defaultHeightU = 42
@@ -141,7 +160,11 @@ func (r *Rack) check(fail failFunc) {
 }
 
 func (p *PDU) check(fail failFunc) {
-	if p.Phases != 1 && p.Phases != 3 {
+	switch p.Phases {
+	case 1, 3:
+	case 0:
+		fail("phases", "missing; want 1 or 3")
+	default:
 		fail("phases", "%d phases; want 1 or 3", p.Phases)
 	}
 	if p.Outlets > 1000 {
@@ -159,7 +182,7 @@ func (s *Sensor) check(fail failFunc) {
 }
 
 func (m *Meter) check(fail failFunc) {
-	if !idPattern.MatchString(m.Role) {
+	if !isID(m.Role) {
 		fail("role", "%s; want a word such as it, cooling or total", quote(m.Role))
 	}
 }
@@ -180,12 +203,12 @@ func (n *Node) check(fail failFunc) {
 	if strings.ContainsAny(n.Address, " \t/") {
 		fail("address", "%s; want a host name or an IP address", quote(n.Address))
 	}
-	for job, target := range n.Exporters {
-		if !idPattern.MatchString(job) {
-			fail("exporters", "job name %s has characters other than letters, digits, . _ -", quote(job))
-		}
-		if !isHostPort(target) {
-			fail("exporters", "%s: %s; want host:port", job, quote(target))
+	for _, job := range slices.Sorted(maps.Keys(n.Exporters)) {
+		switch target := n.Exporters[job]; {
+		case !isID(job):
+			fail("exporters."+quoteKey(job), "want a job name of letters, digits, . _ -")
+		case !isHostPort(target):
+			fail("exporters."+job, "%s; want host:port", quote(target))
 		}
 	}
 }

@@ -17,7 +17,7 @@ import (
 
 const (
 	maxFileBytes = 16 << 20
-	maxNames     = 1 << 20 // names that all ranges of one file may expand to
+	maxNames     = 1 << 19 // names that all ranges of one file may expand to
 	maxShown     = 80      // bytes of a value in a message
 )
 
@@ -188,7 +188,7 @@ func join(path, key string) string {
 
 // quoteKey quotes a key that would make a path hard to read.
 func quoteKey(key string) string {
-	if idPattern.MatchString(key) {
+	if isID(key) {
 		return key
 	}
 	return quote(key)

@@ -33,7 +33,7 @@ func section[T any, P interface {
 		s := spot{path: index1(name, i), node: node}
 		var one T
 		s.broken = !p.decode(s.path, node, reflect.ValueOf(&one).Elem())
-		for _, each := range spread[T, P](p, s, one) {
+		for _, each := range spread[T, P](p, &s, one) {
 			out, spots = append(out, each), append(spots, s)
 		}
 	}
@@ -48,7 +48,7 @@ func section[T any, P interface {
 func spread[T any, P interface {
 	*T
 	noun
-}](p *parser, s spot, entry T) []T {
+}](p *parser, s *spot, entry T) []T {
 	id := *P(&entry).ident()
 	if id == "" {
 		if !s.broken {
@@ -56,7 +56,7 @@ func spread[T any, P interface {
 		}
 		return nil
 	}
-	ids, ok := p.expand(s.line("id"), join(s.path, "id"), id, maxHostlistNames)
+	ids, ok := p.expand(s.line("id"), join(s.path, "id"), id)
 	if !ok {
 		return nil
 	}
@@ -66,26 +66,29 @@ func spread[T any, P interface {
 		*P(&out[i]).ident() = ids[i]
 	}
 	if len(ids) > 1 {
-		spreadRefs[T, P](p, s, out)
+		s.broken = !spreadRefs[T, P](p, *s, out) || s.broken
 	}
 	if nodes, ok := any(out).([]Node); ok {
-		p.spreadNodes(s, nodes)
+		p.spreadNodes(*s, nodes)
 	}
 	return out
 }
 
 // spreadRefs hands out the references of an entry: one name goes to all its
-// entities, a range of as many names as entities in order.
+// entities, a range of as many names as entities in order. It tells whether that
+// went well.
 func spreadRefs[T any, P interface {
 	*T
 	noun
-}](p *parser, s spot, out []T) {
+}](p *parser, s spot, out []T) bool {
+	good := true
 	for r, field := range P(&out[0]).refs() {
 		expr, isRef := *field.at, field.kind != ""
 		if expr == "" || isRef && !strings.ContainsAny(expr, "[,") {
 			continue
 		}
 		items, ok := p.share(s.line(field.key), join(s.path, field.key), expr, len(out), isRef)
+		good = good && ok
 		for i := range out {
 			at := P(&out[i]).refs()[r].at
 			if *at = ""; ok {
@@ -93,14 +96,24 @@ func spreadRefs[T any, P interface {
 			}
 		}
 	}
+	return good
 }
 
-// expand expands a host list, charged to the file's total.
-func (p *parser) expand(line int, path, expr string, limit int) ([]string, bool) {
-	names, err := expand(expr, min(limit, p.names))
+// expand expands a host list, charged to what the file may expand to in all.
+// Once that is used up nothing is expanded any more.
+func (p *parser) expand(line int, path, expr string) ([]string, bool) {
+	if p.names == 0 {
+		p.add(line, path, "the ranges of this file have more than %d names", maxNames)
+		return nil, false
+	}
+	names, err := ExpandHostlist(expr)
 	if err != nil {
 		p.add(line, path, "%s", err)
 		return nil, false
+	}
+	if len(names) >= p.names {
+		p.names = 0
+		return p.expand(line, path, expr)
 	}
 	p.names -= len(names)
 	return names, true
@@ -109,7 +122,7 @@ func (p *parser) expand(line int, path, expr string, limit int) ([]string, bool)
 // share expands expr to n items. One item for several is repeated where common
 // is set, else it is a fault.
 func (p *parser) share(line int, path, expr string, n int, common bool) ([]string, bool) {
-	items, ok := p.expand(line, path, expr, maxHostlistNames)
+	items, ok := p.expand(line, path, expr)
 	switch {
 	case !ok:
 		return nil, false
@@ -161,7 +174,7 @@ func (p *parser) spreadList(s spot, key string, exprs []string, n int) [][]strin
 	for e, expr := range exprs {
 		line, path := s.itemLine(key, e), index1(join(s.path, key), e)
 		if n == 1 {
-			items, _ := p.expand(line, path, expr, maxHostlistNames)
+			items, _ := p.expand(line, path, expr)
 			out[0] = append(out[0], items...)
 			continue
 		}
