@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rules
+
+import (
+	"errors"
+	"strings"
+	"time"
+)
+
+// coverageFor is how long an input must be missing before it is an alert: longer
+// than the five minutes for which Prometheus still shows a vanished series.
+const coverageFor = 5 * time.Minute
+
+// runbookBase is put in front of a documentation path.
+const runbookBase = "https://github.com/rackpulse/rackpulse/blob/main/"
+
+// alertRule completes an alert: formatted expression, expanded texts, links.
+func (b *builder) alertRule(r rule, expr string, at position) (rule, error) {
+	pretty, err := format(expr)
+	if err != nil {
+		return rule{}, at.errorf("alert %s: %v\n%s", r.alert, err, expr)
+	}
+	r.expr = pretty
+	var errs []error
+	for i, a := range r.annotations {
+		text, err := b.expand(strings.TrimSpace(a[1]))
+		errs = append(errs, err)
+		if a[0] == "runbook_url" {
+			text = runbookBase + text
+		}
+		r.annotations[i][1] = text
+	}
+	if err := errors.Join(errs...); err != nil {
+		return rule{}, at.errorf("alert %s: %v", r.alert, err)
+	}
+	return r, nil
+}
+
+// plain compiles a symptom or coverage alert.
+func (b *builder) plain(a *alert) (rule, error) {
+	expr := a.Expr
+	if a.Signal != "" {
+		sel, err := b.pack.selector(a.Signal)
+		if err != nil {
+			return rule{}, a.at.errorf("alert %s: %v", a.Alert, err)
+		}
+		expr = sel
+	}
+	expr, err := b.expand(expr)
+	if err != nil {
+		return rule{}, a.at.errorf("alert %s: %v", a.Alert, err)
+	}
+	rackID := ""
+	for _, l := range b.pack.levels[a.Level].Labels {
+		if l == "rack_id" {
+			rackID = "{{ $labels.rack_id }}"
+		}
+	}
+	id := "symptom"
+	if a.Group != "" {
+		id = a.Group
+	}
+	r := rule{
+		alert: a.Alert, dur: time.Duration(a.For),
+		labels:      [][2]string{{"correlation", id}, {"severity", a.Severity}, {"team", a.Team}},
+		annotations: [][2]string{{"summary", a.Summary}, {"description", a.Description}, {"cause", a.Cause}, {"racks", rackID}, {"runbook_url", "docs/correlations.md#" + strings.ToLower(a.Alert)}},
+	}
+	return b.alertRule(r, expr, a.at)
+}
+
+// inputs returns all signals that a correlation reads, sorted.
+func (p *Pack) inputs(c *spec) []string {
+	var names []string
+	for _, br := range c.Branches {
+		names = append(names, br.Symptom)
+		for _, cause := range br.Causes {
+			names = append(names, cause.Signal)
+		}
+	}
+	if c.Group != nil {
+		names = append(names, c.Group.Of)
+	}
+	return p.closure(names)
+}
+
+// cannotFire makes the coverage alerts of a correlation: one for each signal
+// whose absence means unknown, per site that has racks.
+func (b *builder) cannotFire(c *spec) ([]rule, error) {
+	var out []rule
+	var errs []error
+	for _, name := range b.pack.inputs(c) {
+		s := b.pack.signals[name]
+		if s.Missing != "unknown" {
+			continue
+		}
+		proof := name
+		if s.CoveredBy != "" {
+			proof = s.CoveredBy
+		}
+		sel, err := b.pack.selector(proof)
+		errs = append(errs, err)
+		racks, err := b.pack.selector("racks")
+		errs = append(errs, err)
+		expr := on(racks, "unless", []string{"site"}, by("count", []string{"site"}, sel))
+		r, err := b.alertRule(rule{
+			alert: "CorrelationCannotFire", dur: coverageFor,
+			labels: [][2]string{{"correlation", c.ID}, {"signal", name}, {"severity", "warning"}, {"team", c.Team}},
+			annotations: [][2]string{
+				{"summary", "Correlation " + c.ID + " cannot fire: no data for " + name},
+				{"description", "No series for " + s.Description + ". Until they are there, " + c.Alert + " stays silent whatever happens."},
+				{"cause", "missing data: " + name}, {"racks", ""}, {"runbook_url", "docs/correlations.md#correlationcannotfire"},
+			},
+		}, expr, c.at)
+		out, errs = append(out, r), append(errs, err)
+	}
+	return out, errors.Join(errs...)
+}

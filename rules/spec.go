@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package rules compiles the correlations (correlations/*.yml) into Prometheus
+// rules, Alertmanager inhibition rules, promtool tests and one page of
+// documentation each, and lints rule files for the faults that joins of two
+// layers invite. It is pure: no network, no clock.
+package rules
+
+import (
+	"time"
+)
+
+// Limits are the thresholds by dotted key; *site.Limits is one.
+type Limits interface {
+	Value(key string) (float64, bool)
+	// Keys lists the keys, sorted; the compiler looks for limits of single GPU
+	// models there ("gpu.MODEL.hot_celsius").
+	Keys() []string
+}
+
+// contract is correlations/contract.yml: what all correlations share.
+type contract struct {
+	Interval  duration           `yaml:"interval"`
+	GroupWait duration           `yaml:"group_wait"`
+	Levels    []level            `yaml:"levels"`
+	Edges     []edge             `yaml:"edges"`
+	Limits    map[string]float64 `yaml:"limits"`
+}
+
+// level is a kind of entity. Labels are all labels its series keep, Join those
+// that identify one entity.
+type level struct {
+	Name   string   `yaml:"name"`
+	Labels []string `yaml:"labels"`
+	Join   []string `yaml:"join"`
+}
+
+// edge leads from a level to the one above it, by the labels of the lower one or
+// by an info metric that carries the labels of both.
+type edge struct {
+	From string `yaml:"from"`
+	To   string `yaml:"to"`
+	Info string `yaml:"info"`
+}
+
+// file is one file of correlations/.
+type file struct {
+	Signals     []signal  `yaml:"signals"`
+	Correlation *spec     `yaml:"correlation"`
+	Alerts      []alert   `yaml:"alerts"`
+	Tests       []fixture `yaml:"tests"`
+
+	name string
+	pos  positions
+}
+
+// signal becomes one recording rule "rackpulse:LEVEL:NAME".
+type signal struct {
+	Name        string     `yaml:"name"`
+	Level       string     `yaml:"level"`
+	Description string     `yaml:"description"`
+	Unit        string     `yaml:"unit"`
+	Metric      string     `yaml:"metric"` // a selector; or
+	Expr        string     `yaml:"expr"`   // an expression
+	Window      *window    `yaml:"window"`
+	Aggregate   *aggregate `yaml:"aggregate"`
+	Op          string     `yaml:"op"`
+	Raise       *float64   `yaml:"raise"`
+	RaiseLimit  string     `yaml:"raise_limit"`
+	Clear       *float64   `yaml:"clear"`
+	ClearLimit  string     `yaml:"clear_limit"`
+	// Missing says what no series means: "ok" (default), or "unknown", which
+	// adds the coverage alert.
+	Missing string `yaml:"missing"`
+	// CoveredBy names the signal whose series prove that this one has input,
+	// for signals that have series only while they are true.
+	CoveredBy string `yaml:"covered_by"`
+	// Group is "coverage" for signals that only coverage alerts read.
+	Group string `yaml:"group"`
+
+	at position
+}
+
+// window is a function over a range of the metric, such as max over 5m.
+type window struct {
+	Fn    string `yaml:"fn"`
+	Range string `yaml:"range"`
+}
+
+// aggregate collapses the metric to the level's labels. Fn is max, min, avg,
+// sum, count, or upper: the value that the given share of the series reaches.
+type aggregate struct {
+	Fn         string `yaml:"fn"`
+	ShareLimit string `yaml:"share_limit"`
+}
+
+// spec is one correlation.
+type spec struct {
+	ID            string     `yaml:"id"`
+	Title         string     `yaml:"title"`
+	Alert         string     `yaml:"alert"`
+	Level         string     `yaml:"level"` // where the alert is emitted
+	At            string     `yaml:"at"`    // where symptom and causes meet
+	Severity      string     `yaml:"severity"`
+	Team          string     `yaml:"team"`
+	Branches      []branch   `yaml:"branches"`
+	Hold          string     `yaml:"hold"` // the signal that keeps it up once raised
+	Group         *grouping  `yaml:"group"`
+	For           duration   `yaml:"for"`
+	KeepFiringFor duration   `yaml:"keep_firing_for"`
+	Summary       string     `yaml:"summary"`
+	Cause         string     `yaml:"cause"`
+	Description   string     `yaml:"description"`
+	Suppresses    []suppress `yaml:"suppresses"`
+	Explain       texts      `yaml:"explain"`
+
+	at position
+}
+
+// branch is one way for a correlation to hold: its symptom, all required causes
+// and no contradicting one. Supporting causes only count in explanations.
+type branch struct {
+	Name    string  `yaml:"name"`
+	Symptom string  `yaml:"symptom"`
+	Causes  []cause `yaml:"causes"`
+}
+
+// cause is a signal with its role: required, supporting or contradicting.
+type cause struct {
+	Signal string   `yaml:"signal"`
+	Role   string   `yaml:"role"`
+	Weight float64  `yaml:"weight"` // 0..1
+	Lead   duration `yaml:"lead"`   // longest time before the symptom
+}
+
+// grouping lifts a correlation to the parent that its entities share: one alert
+// for the parent when more than a share of its entities (or a count of them) is
+// affected or the parent itself shows the supporting signal, else one for each
+// entity alone. Companion names the alert that mutes symptoms of each entity.
+type grouping struct {
+	ShareLimit    string `yaml:"share_limit"`
+	MinCount      int    `yaml:"min_count"`
+	Of            string `yaml:"of"` // the signal that all observed entities have
+	Supporting    *cause `yaml:"supporting"`
+	Contradicting *cause `yaml:"contradicting"`
+	Alone         alone  `yaml:"alone"`
+	Companion     string `yaml:"companion"`
+	Device        string `yaml:"device"` // the label that is also a device id
+}
+
+// alone is the alert of an entity that its parent does not explain.
+type alone struct {
+	Alert       string   `yaml:"alert"`
+	Severity    string   `yaml:"severity"` // default: the correlation's
+	For         duration `yaml:"for"`
+	Summary     string   `yaml:"summary"`
+	Cause       string   `yaml:"cause"`
+	Description string   `yaml:"description"`
+}
+
+// suppress mutes a symptom alert whose labels in Equal are those of the cause.
+type suppress struct {
+	Alert string   `yaml:"alert"`
+	Equal []string `yaml:"equal"`
+}
+
+// texts is what explanations and the documentation say.
+type texts struct {
+	Verdict    string   `yaml:"verdict"`
+	Because    []string `yaml:"because"`
+	NotBecause []string `yaml:"not_because"`
+	NextSteps  []string `yaml:"next_steps"`
+}
+
+// alert is a plain alert: a symptom or a coverage alert.
+type alert struct {
+	Alert       string   `yaml:"alert"`
+	Group       string   `yaml:"group"` // "" or "coverage"
+	Level       string   `yaml:"level"`
+	Severity    string   `yaml:"severity"`
+	Team        string   `yaml:"team"`
+	For         duration `yaml:"for"`
+	Signal      string   `yaml:"signal"` // or
+	Expr        string   `yaml:"expr"`
+	Summary     string   `yaml:"summary"`
+	Cause       string   `yaml:"cause"`
+	Description string   `yaml:"description"`
+
+	at position
+}
+
+// fixture is the data of the generated tests of one branch.
+type fixture struct {
+	Name   string              `yaml:"name"`
+	Branch string              `yaml:"branch"`
+	At     duration            `yaml:"at"`
+	Over   map[string][]string `yaml:"over"`  // placeholder -> values
+	Other  map[string][]string `yaml:"other"` // the same for entities that stay healthy
+	Inputs []input             `yaml:"inputs"`
+	Expect []expected          `yaml:"expect"`
+
+	at position
+}
+
+// input is one input series (promtool notation, with <placeholders>). Of lists
+// the signals it drives; the others are context. Good and Flap default to none
+// and to Bad.
+type input struct {
+	Series string   `yaml:"series"`
+	Of     []string `yaml:"of"`
+	Bad    string   `yaml:"bad"`
+	Good   string   `yaml:"good"`
+	Flap   string   `yaml:"flap"`
+}
+
+// expected is an alert that must fire.
+type expected struct {
+	Alert  string            `yaml:"alert"`
+	Labels map[string]string `yaml:"labels"`
+}
+
+// duration is a Go duration, written like 90s or 5m.
+type duration time.Duration
+
+// UnmarshalText parses a duration.
+func (d *duration) UnmarshalText(text []byte) error {
+	v, err := time.ParseDuration(string(text))
+	*d = duration(v)
+	return err
+}
