@@ -92,6 +92,9 @@ type NodeRecord struct {
 	Held string `json:"held,omitempty"`
 	// Epoch counts the node's transitions; intents carry it.
 	Epoch uint64 `json:"epoch"`
+	// AgentEpoch is the epoch of the agent that beat last.
+	AgentEpoch uint64 `json:"agent_epoch,omitempty"`
+	// Flaps counts how often the node was suspect and came back.
 	Flaps uint32 `json:"flaps,omitempty"`
 	// Marked says that an intent asked for something that is not undone yet.
 	Marked bool `json:"marked,omitempty"`

@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lease
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/rackpulse/rackpulse/ledger"
+)
+
+// beat is one heartbeat as the core sees it.
+type beat struct {
+	node   string
+	stream uint64 // never 0
+	epoch  uint64 // 0: the stream is the epoch
+	seq    uint64 // 0: arrival is the order
+	sent   int64  // the sender's clock, Unix nanoseconds; 0: not told
+	hello  *Hello
+	inv    beatInventory
+	intent intentKind
+	maint  time.Duration
+	reason string // of the intent
+}
+
+type intentKind uint8
+
+const (
+	intentNone intentKind = iota
+	intentLeave
+	intentMaintenance
+)
+
+// refusal says why a beat was not accepted. Reason is its metric label; final
+// says that the stream must end.
+type refusal struct {
+	reason string
+	text   string
+	final  bool
+}
+
+func (r *refusal) Error() string { return r.text }
+
+// Reasons of refusals, label values of rackpulse_lease_beats_refused_total.
+const (
+	refusedUnknown    = "unknown_node"
+	refusedOrder      = "order"
+	refusedSuperseded = "superseded"
+	refusedAuth       = "unauthorized"
+	refusedMalformed  = "malformed"
+	refusedSize       = "size"
+	refusedStreams    = "streams"
+)
+
+// joinBeats is how many gap-free beats make a node ready.
+const joinBeats = 3
+
+// accept takes one beat of a node. It returns the node's state, whether the
+// full inventory is wanted, and why the beat was refused, if so.
+func (c *core) accept(b *beat, now time.Time) (State, bool, *refusal) {
+	v := c.clock(now)
+	n := c.nodes[b.node]
+	if n == nil {
+		if _, ok := c.site.nodes[b.node]; !ok {
+			return Unknown, false, c.refuse(refusedUnknown, true, "node %q is not in the site file", b.node)
+		}
+		n = &node{id: b.node, filed: unfiled}
+		c.nodes[b.node] = n
+	}
+	epoch := b.epoch
+	if epoch == 0 {
+		epoch = b.stream
+	}
+	if n.epoch != epoch {
+		if ok, r := c.contend(n, epoch, b, v, now); !ok {
+			return n.state, true, r
+		}
+	} else if n.dup != nil && n.dup.challenger != 0 {
+		c.conflict(n, now)
+	}
+	if b.seq != 0 && b.seq <= n.seq {
+		return n.state, false, c.refuse(refusedOrder, false, "beat %d of %s came after beat %d", b.seq, n.id, n.seq)
+	}
+	gapFree := n.lastWall != 0 && v-n.last <= int64(c.cfg.gap())
+	n.seq, n.stream, n.eof = b.seq, b.stream, 0
+	n.last, n.lastWall = v, now.UnixNano()
+	n.skew = 0
+	if b.sent != 0 {
+		n.skew = b.sent - n.lastWall
+	}
+	if b.hello != nil {
+		n.info = b.hello
+	}
+	want := c.examine(n, &b.inv, v, now)
+	if n.state != Left || b.intent != intentLeave {
+		c.step(n, v, now, gapFree)
+		c.intend(n, b, v, now)
+	}
+	return n.state, want, nil
+}
+
+// contend decides about a beat of an epoch that does not hold the node: true
+// when it holds it now. A new epoch takes a node whose holder is gone at once,
+// and one whose holder still has a stream with its second beat.
+func (c *core) contend(n *node, epoch uint64, b *beat, v int64, now time.Time) (bool, *refusal) {
+	live := n.stream != 0 && v-n.last < int64(c.cfg.suspectAfter())
+	if live {
+		if n.dup == nil {
+			n.dup = &rivalry{}
+		}
+		d := n.dup
+		if epoch == d.retired {
+			c.conflict(n, now)
+			return false, c.refuse(refusedSuperseded, true, "node %s is held by an agent that started later", n.id)
+		}
+		if d.challenger != epoch {
+			d.challenger, d.beats = epoch, 0
+		}
+		if d.beats++; d.beats < 2 {
+			return false, nil // its second beat decides, and should tell all
+		}
+		d.retired = n.epoch
+	}
+	if n.dup != nil {
+		n.dup.challenger, n.dup.beats = 0, 0
+		if !live {
+			n.dup.retired = 0
+		}
+	}
+	fresh := n.epoch != 0 && epoch != n.epoch
+	n.epoch, n.seq = epoch, 0
+	if n.gpus != nil {
+		n.gpus.forget()
+	}
+	if fresh && n.held == "" && (n.state == Maint || n.state == Draining) && b.intent == intentNone {
+		c.returned(n, v, now)
+	}
+	return true, nil
+}
+
+// returned ends a maintenance or a leave that an agent declared before it was
+// started again.
+func (c *core) returned(n *node, v int64, now time.Time) {
+	if n.state == Maint {
+		c.resume(n, v, now, "its agent is back from maintenance", actorAgent)
+		return
+	}
+	c.move(n, Joining, now, "its agent was started again", actorAgent)
+}
+
+// conflict counts one beat by which two agents claim n, and notes the first.
+func (c *core) conflict(n *node, now time.Time) {
+	c.conflicts["node"]++
+	n.dup.conflicts++
+	if n.dup.conflicts == 1 {
+		c.note(n, now, ledger.Event{Kind: ledger.KindConflict, Reason: "two live agents beat for this node", Actor: actorRegistry}, "")
+	}
+}
+
+// refuse counts a refusal.
+func (c *core) refuse(reason string, final bool, format string, args ...any) *refusal {
+	c.refusals[reason]++
+	return &refusal{reason: reason, text: fmt.Sprintf(format, args...), final: final}
+}
+
+// step makes the transitions that an accepted beat stands for.
+func (c *core) step(n *node, v int64, now time.Time, gapFree bool) {
+	switch n.state {
+	case Unknown, Left:
+		if n.held != "" {
+			c.move(n, Draining, now, "beats again, but was drained by "+n.held, actorRegistry)
+			return
+		}
+		c.move(n, Joining, now, "first beat", actorAgent)
+		n.run = 1
+	case Joining:
+		if n.run++; !gapFree {
+			n.run = 1
+		}
+		if n.run >= joinBeats {
+			c.settle(n, now, fmt.Sprintf("%d beats without a gap", joinBeats))
+		}
+	case Suspect:
+		n.flaps++
+		c.settle(n, now, "beats again")
+	case Expired:
+		c.move(n, Recovering, now, "beats again after it was lost", actorAgent)
+		n.mark = v
+	case Recovering:
+		if !gapFree || n.mark == 0 {
+			n.mark = v
+		}
+		if v-n.mark >= int64(c.cfg.Cooldown) {
+			c.settle(n, now, fmt.Sprintf("no gap for %s", c.cfg.Cooldown))
+		}
+	case Restored:
+		c.resume(n, v, now, "beats again after the registry's own absence", actorAgent)
+	case Ready:
+		if n.bad() {
+			c.settle(n, now, "")
+		}
+	case Degraded:
+		if !n.bad() {
+			c.settle(n, now, "its GPUs are as expected again")
+		}
+	}
+}
+
+// settle puts a node that beats as it should into Ready, or Degraded with the
+// reason why.
+func (c *core) settle(n *node, now time.Time, reason string) {
+	if n.bad() {
+		c.move(n, Degraded, now, n.gpus.cause, actorRegistry)
+		return
+	}
+	c.move(n, Ready, now, reason, actorRegistry)
+}
+
+// resume takes n out of Maint or Restored, back to where it was.
+func (c *core) resume(n *node, v int64, now time.Time, reason, actor string) {
+	n.until = 0
+	switch n.was {
+	case Joining, Unknown:
+		c.move(n, Joining, now, reason, actor)
+		n.run = 1
+	case Recovering, Expired:
+		c.move(n, Recovering, now, reason, actor)
+		n.mark = v
+	case Draining:
+		c.move(n, Draining, now, reason, actor)
+	case Degraded:
+		n.health().bad = true
+		c.move(n, Degraded, now, orElse(n.gpus.cause, reason), actor)
+	default:
+		c.settle(n, now, reason)
+	}
+}
+
+// intend carries out the intent of a beat.
+func (c *core) intend(n *node, b *beat, v int64, now time.Time) {
+	switch b.intent {
+	case intentLeave:
+		if n.state != Draining {
+			n.held = ""
+			c.move(n, Draining, now, orElse(b.reason, "its agent leaves"), actorAgent)
+		}
+	case intentMaintenance:
+		if n.state == Draining || n.state == Maint && n.held != "" {
+			return // what an operator declared, or a leave, stands
+		}
+		d := min(b.maint, c.cfg.MaxMaintenance)
+		c.maintain(n, v, now, d, orElse(b.reason, "its agent declared maintenance"), actorAgent)
+	}
+}
+
+// maintain puts n into maintenance for d, or moves the end of the present one.
+func (c *core) maintain(n *node, v int64, now time.Time, d time.Duration, reason, actor string) {
+	until := v + int64(d)
+	if n.state == Maint && actor == actorAgent {
+		// A repetition: it moves the end, but never over the bound.
+		n.until = max(n.until, min(until, n.mark+int64(c.cfg.MaxMaintenance)))
+		return
+	}
+	if n.state != Maint && n.state != Restored {
+		n.was = n.state
+	}
+	n.until = until
+	c.move(n, Maint, now, fmt.Sprintf("%s, for %s", reason, d), actor)
+	n.mark = v
+}
+
+// streamEnded notes that a stream is gone. A node that is leaving has left.
+func (c *core) streamEnded(id string, stream uint64, now time.Time) {
+	v := c.clock(now)
+	if a := c.agents[id]; a != nil && a.stream == stream {
+		a.stream, a.eof = 0, v
+	}
+	n := c.nodes[id]
+	if n == nil || n.stream != stream {
+		return
+	}
+	n.stream, n.eof = 0, v
+	if n.state == Draining {
+		c.move(n, Left, now, "its stream ended after it was drained", actorAgent)
+		return
+	}
+	c.wheel.file(n, c.deadline(n))
+}
+
+func orElse(s, fallback string) string {
+	if s == "" {
+		return fallback
+	}
+	return s
+}

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lease
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-kit/log"
+	"github.com/go-kit/log/level"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/keepalive"
+
+	"github.com/rackpulse/rackpulse/lease/leasepb"
+	"github.com/rackpulse/rackpulse/ledger"
+	"github.com/rackpulse/rackpulse/site"
+)
+
+const (
+	// sweepInterval is how often the leases are swept, so the most by which a
+	// state changes too late.
+	sweepInterval = 100 * time.Millisecond
+	// maxStreams bounds the open streams of the server, at some 40 kB each.
+	maxStreams = 50000
+	// streamsPerConn bounds the streams of one connection; an agent needs one.
+	streamsPerConn = 1000
+	// bufferSize is that of a connection's read and write buffers, bytes. A
+	// beat without its UUIDs has about 60.
+	bufferSize = 1024
+	// flushTimeout bounds the last commit when the server stops.
+	flushTimeout = 3 * time.Second
+)
+
+// errNotLeading is the operator's answer while this registry holds no leases.
+var errNotLeading = errors.New("this registry does not lead yet")
+
+// Deps are what a Server needs of its surroundings. Site and Store must be set.
+type Deps struct {
+	// Site returns the present site; a new pointer means it was reloaded.
+	Site func() *site.Site
+	// Store is the ledger. The Server campaigns in it and writes it, it does
+	// not close it.
+	Store ledger.Store
+	// Logger may be nil.
+	Logger log.Logger
+	// Identity returns the labels of a node (nil for a facility-only agent) and
+	// of each of the devices. It may be nil.
+	Identity func(node string, devices []string) (map[string]string, map[string]map[string]string)
+	// Authorize decides whether the peer of ctx may beat as the node or agent
+	// of that id. It may be nil: everybody may.
+	Authorize func(ctx context.Context, id string) error
+	// Credentials are the server's TLS credentials; nil: plain text.
+	Credentials credentials.TransportCredentials
+}
+
+// Server takes beats, keeps the leases and writes their changes to the ledger.
+// It is a prometheus.Collector of the lease metrics.
+type Server struct {
+	leasepb.UnimplementedLeaseServer
+
+	cfg  Config
+	deps Deps
+
+	mu       sync.Mutex // guards all below; never held over I/O
+	core     *core      // nil until Run leads
+	token    ledger.Token
+	stopping bool
+	siteGen  uint64 // counts reloads of the site
+	// committed is the id of the last event in the ledger; flushed is closed
+	// and replaced when it moves.
+	committed uint64
+	flushed   chan struct{}
+
+	wake    chan struct{} // tells the committer that there are changes
+	streams atomic.Int64
+	nextID  atomic.Uint64 // of streams
+	beats   atomic.Uint64
+	outside refusals
+	ledger  ledgerStats
+}
+
+// NewServer makes a Server; Run starts it.
+func NewServer(cfg Config, deps Deps) (*Server, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	if deps.Logger == nil {
+		deps.Logger = log.NewNopLogger()
+	}
+	return &Server{cfg: cfg.WithDefaults(), deps: deps, flushed: make(chan struct{}), wake: make(chan struct{}, 1)}, nil
+}
+
+// Run campaigns for the ledger, restores the leases from it and serves beats on
+// ln until ctx ends, the leadership is lost or serving fails. It closes ln, and
+// all its goroutines have ended when it returns. It is one actor: sweeping stops
+// first, then the streams, then the ledger is brought up to date. A Server runs
+// once.
+func (s *Server) Run(ctx context.Context, ln net.Listener) error {
+	defer ln.Close()
+	token, lost, err := s.deps.Store.Campaign(ctx)
+	if err != nil {
+		return fmt.Errorf("lease server: %w", err)
+	}
+	st, _, err := s.deps.Store.Load(ctx)
+	if err != nil {
+		return fmt.Errorf("lease server: %w", err)
+	}
+	s.lead(token, st, time.Now())
+
+	gs := grpc.NewServer(s.options()...)
+	leasepb.RegisterLeaseServer(gs, s)
+	served := make(chan error, 1)
+	go func() { served <- gs.Serve(ln) }()
+	commitCtx, stopCommits := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopCommits()
+	fenced := make(chan error, 1)
+	go func() { fenced <- s.commitLoop(commitCtx) }()
+
+	err = s.loop(ctx, lost, served, fenced)
+
+	s.mu.Lock()
+	s.stopping = true
+	s.mu.Unlock()
+	gs.Stop() // waits for the handlers
+	stopCommits()
+	if !errors.Is(err, ledger.ErrFenced) {
+		<-fenced
+		flushCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushTimeout)
+		defer cancel()
+		err = errors.Join(err, s.flush(flushCtx))
+	}
+	return err
+}
+
+// loop sweeps until something ends the server.
+func (s *Server) loop(ctx context.Context, lost <-chan struct{}, served, fenced chan error) error {
+	ticker := time.NewTicker(sweepInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-lost:
+			return errors.New("lease server: leadership lost")
+		case err := <-served:
+			return fmt.Errorf("lease server: serve beats: %w", err)
+		case err := <-fenced:
+			return fmt.Errorf("lease server: %w", err)
+		case <-ticker.C:
+			s.sweep(time.Now())
+		}
+	}
+}
+
+// lead makes the leases from the ledger's state.
+func (s *Server) lead(token ledger.Token, st ledger.State, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.token = token
+	s.core = newCore(s.cfg, indexSite(s.deps.Site()), token.Fence, now)
+	s.core.restore(st.Nodes, now)
+	s.nextID.Store(token.Fence << 32)
+	s.committed = token.Fence << 32
+	level.Info(s.deps.Logger).Log("msg", "leases restored", "nodes", len(s.core.nodes), "registry_epoch", token.Fence)
+	s.signal()
+}
+
+// sweep runs the due transitions and takes a reloaded site in.
+func (s *Server) sweep(now time.Time) {
+	present := s.deps.Site()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if present != s.core.site.of {
+		s.core.setSite(indexSite(present), now)
+		s.siteGen++
+	}
+	s.core.sweep(now)
+	s.signal()
+}
+
+// signal wakes the committer if there is something to commit. mu is held.
+func (s *Server) signal() {
+	if len(s.core.out) == 0 {
+		return
+	}
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// options are those of the gRPC server: small and shared buffers, bounded
+// messages and streams, and dead connections noticed.
+func (s *Server) options() []grpc.ServerOption {
+	opts := []grpc.ServerOption{
+		grpc.MaxRecvMsgSize(maxMessage),
+		grpc.MaxConcurrentStreams(streamsPerConn),
+		grpc.MaxHeaderListSize(16 << 10),
+		grpc.ConnectionTimeout(20 * time.Second),
+		grpc.ReadBufferSize(bufferSize),
+		grpc.WriteBufferSize(bufferSize),
+		grpc.SharedWriteBuffer(true),
+		grpc.WaitForHandlers(true),
+		// Agents may ping every 5 s, with and without a stream; gRPC's own
+		// default would cut them off for it.
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: time.Minute, Timeout: 20 * time.Second}),
+	}
+	if s.deps.Credentials != nil {
+		opts = append(opts, grpc.Creds(s.deps.Credentials))
+	}
+	return opts
+}
