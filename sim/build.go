@@ -5,7 +5,6 @@ package sim
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,7 +15,6 @@ import (
 // build makes the hall's parts from the site, in file order.
 func (h *Hall) build() error {
 	h.feeds = map[string]*feed{}
-	h.nodeByID = map[string]*node{}
 	for _, f := range h.site.Feeds {
 		h.feeds[f.ID] = &feed{id: f.ID, lineVolts: cmp.Or(f.LineVolts, 400), sag: 1}
 	}
@@ -110,7 +108,6 @@ func (h *Hall) buildNodes(racks map[string]*rack) error {
 			return err
 		}
 		h.nodes = append(h.nodes, nd)
-		h.nodeByID[nd.id] = nd
 	}
 	return nil
 }

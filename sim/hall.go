@@ -42,6 +42,7 @@ type Hall struct {
 	latest atomic.Pointer[State]
 	mu     sync.Mutex // guards all below; held while stepping
 	now    int64      // physics steps since the epoch
+	dt     float64    // wall seconds that the present step counts for
 
 	nodes    []*node
 	gpus     []gpu
@@ -54,7 +55,6 @@ type Hall struct {
 	switches []*netSwitch
 	sensors  []*sensor
 	meters   []*meter
-	nodeByID map[string]*node
 
 	onset  int64 // physics step
 	act    func(since int64)
@@ -135,7 +135,7 @@ func (h *Hall) stepAt(wall time.Time) int64 {
 
 // step advances the physics to step n; dt is the wall time that counters count.
 func (h *Hall) step(n int64, dt float64) {
-	h.now = n
+	h.now, h.dt = n, dt
 	if h.act != nil && n >= h.onset {
 		h.act(n - h.onset)
 	}

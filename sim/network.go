@@ -2,8 +2,6 @@
 
 package sim
 
-import "math"
-
 // Ports: 400 Gb/s for GPU nodes, 25 Gb/s for others; traffic follows the
 // utilisation (assumed: 2 % idle, 35 % more at full load).
 const (

@@ -4,7 +4,6 @@ package sim
 
 import (
 	"errors"
-	"math"
 
 	"github.com/rackpulse/rackpulse/site"
 )

@@ -38,7 +38,7 @@ func planECC(h *Hall) ([]Fault, func(int64), error) {
 		return nil, nil, err
 	}
 	act := func(since int64) {
-		g.sbe += sbeRate * h.stepSec
+		g.sbe += sbeRate * h.dt
 		nd.group.stall = 1
 		if since < chainAfter {
 			return
@@ -69,7 +69,7 @@ func planNVLink(h *Hall) ([]Fault, func(int64), error) {
 		fault := at(site.KindNode, nd.id)
 		fault[0].UUID = g.uuid
 		act := func(since int64) {
-			g.crc += crcRate * h.stepSec
+			g.crc += crcRate * h.dt
 			g.nvlink = linkShare
 			if since >= xid74After {
 				g.xid(74, 1)
