@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build cgo
+
+package gpu
+
+// #cgo linux LDFLAGS: -ldl
+// #include <dlfcn.h>
+// #include <stdlib.h>
+import "C"
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+	"unsafe"
+
+	"github.com/NVIDIA/go-dcgm/pkg/dcgm"
+	"github.com/go-kit/log"
+	"github.com/go-kit/log/level"
+)
+
+func init() {
+	register(registration{name: "dcgm", priority: 10, child: true, open: openDCGM})
+}
+
+const dcgmLibrary = "libdcgm.so.4"
+
+// dcgmRequired are the functions that this source cannot do without. They are
+// checked before the first call, because calling one that the library lacks ends
+// the process (exit status 127); so does calling an optional one unchecked.
+var dcgmRequired = []string{
+	"dcgmInit", "dcgmShutdown", "errorString", "DcgmFieldsInit", "DcgmFieldGetById",
+	"dcgmGetAllSupportedDevices", "dcgmGetEntityGroupEntities", "dcgmGetGpuStatus",
+	"dcgmGroupCreate", "dcgmGroupDestroy", "dcgmGroupAddEntity",
+	"dcgmFieldGroupCreate", "dcgmFieldGroupDestroy",
+	"dcgmWatchFields", "dcgmUnwatchFields", "dcgmUpdateAllFields", "dcgmEntitiesGetLatestValues",
+}
+
+const (
+	// maxFieldGroup is DCGM_MAX_FIELD_IDS_PER_FIELD_GROUP.
+	maxFieldGroup = 128
+	// staticInterval is how often DCGM refreshes names, serials and the like.
+	staticInterval = 30 * time.Second
+	// checkInterval is how often the list of GPUs is compared, migInterval how
+	// often that of MIG instances is: it is 73 kB.
+	checkInterval = 5 * time.Second
+	migInterval   = 30 * time.Second
+	// maxPendingXIDs bounds the driver errors between two passes.
+	maxPendingXIDs = 1000
+)
+
+// DCGM's error codes (dcgm_structs.h) that are acted on.
+const (
+	dcgmConnectionNotValid = -21
+	dcgmGPUIsLost          = -18
+)
+
+// dcgmSource reads the GPUs through go-dcgm. Its methods are called by one
+// goroutine; only the listener runs beside it.
+type dcgmSource struct {
+	cfg    SourceConfig
+	logger log.Logger
+	fields []uint16            // ids to read
+	names  map[uint16][]string // their metric names
+	labels map[uint16][]string // ids of label fields and their names
+
+	cleanup  func() // nil: not connected
+	gpus     []*dcgmGPU
+	entities []dcgm.GroupEntityPair // what is read, GPUs or GPU instances
+	watches  []dcgmWatch
+	driver   string
+	checked  time.Time
+	checkMIG time.Time
+	mig      string // fingerprint of the instances
+
+	listener *xidListener
+	since    time.Time // connected since
+}
+
+// dcgmGPU is one physical GPU.
+type dcgmGPU struct {
+	id        uint
+	device    Device
+	instances []dcgmInstance
+	supported bool
+	hadValues bool
+	empty     int   // passes in a row without a value
+	xidAt     int64 // time of the last XID value, microseconds
+}
+
+// dcgmInstance is one MIG GPU instance.
+type dcgmInstance struct {
+	entity       dcgm.GroupEntityPair
+	profile, gid string
+}
+
+// dcgmWatch is one field group on one group of entities.
+type dcgmWatch struct {
+	group  dcgm.GroupHandle
+	fields dcgm.FieldHandle
+}
+
+// openDCGM loads the library, connects, and begins to watch. It fails where the
+// library is missing or knows no GPU that DCGM supports.
+func openDCGM(_ context.Context, cfg SourceConfig, logger log.Logger) (Source, error) {
+	if err := loadDCGM(); err != nil {
+		return nil, err
+	}
+	s := &dcgmSource{cfg: cfg, logger: logger}
+	s.names = s.fieldIDs(cfg.Fields)
+	s.labels = s.fieldIDs(cfg.Labels)
+	if err := s.connect(); err != nil {
+		return nil, err
+	}
+	if len(s.gpus) == 0 {
+		s.disconnect()
+		return nil, errors.New("DCGM supports no GPU of this node")
+	}
+	return s, nil
+}
+
+// loadDCGM loads the library for the life of the process and checks what it has.
+func loadDCGM() error {
+	name := C.CString(dcgmLibrary)
+	defer C.free(unsafe.Pointer(name))
+	if C.dlopen(name, C.RTLD_LAZY|C.RTLD_GLOBAL) == nil {
+		text := C.GoString(C.dlerror())
+		if strings.Contains(text, "No such file") {
+			return errors.New(dcgmLibrary + " not found")
+		}
+		return errors.New(text)
+	}
+	for _, symbol := range dcgmRequired {
+		if !dcgmHas(symbol) {
+			return fmt.Errorf("%s lacks the function %s", dcgmLibrary, symbol)
+		}
+	}
+	return nil
+}
+
+// dcgmHas tells whether the loaded library has a function.
+func dcgmHas(symbol string) bool {
+	name := C.CString(symbol)
+	defer C.free(unsafe.Pointer(name))
+	return C.dlsym(nil, name) != nil // nil: RTLD_DEFAULT, the global scope
+}
+
+// fieldIDs resolves metric names; two names may stand for one field.
+func (s *dcgmSource) fieldIDs(metrics []string) map[uint16][]string {
+	ids := make(map[uint16][]string, len(metrics))
+	for _, metric := range metrics {
+		if f, ok := fieldNames()[metric]; ok {
+			ids[f.id] = append(ids[f.id], metric)
+		}
+	}
+	return ids
+}
+
+// connect starts or joins the host engine and sets the watches up.
+func (s *dcgmSource) connect() error {
+	cleanup, err := dcgmInit(s.cfg.DCGMAddress)
+	if err != nil {
+		return err
+	}
+	s.cleanup = cleanup
+	s.since = time.Now()
+	dcgm.FieldsInit()
+	s.fields = s.gpuFields()
+	if err := s.enumerate(); err != nil {
+		s.disconnect()
+		return err
+	}
+	s.listen()
+	return nil
+}
+
+// dcgmInit runs DCGM in this process, or connects to an nv-hostengine. Before
+// DCGM 4.5 the library takes no connection strings but an address and its kind.
+func dcgmInit(address string) (func(), error) {
+	if address == "" {
+		return dcgm.Init(dcgm.Embedded)
+	}
+	if dcgmHas("dcgmConnect_v3") {
+		return dcgm.Init(dcgm.Standalone, address)
+	}
+	if path, ok := strings.CutPrefix(address, "unix://"); ok {
+		return dcgm.Init(dcgm.Standalone, path, "1")
+	}
+	return dcgm.Init(dcgm.Standalone, strings.TrimPrefix(address, "tcp://"), "0")
+}
+
+// gpuFields returns the ids to read, without those that DCGM does not know or
+// that belong to switches, links or CPUs.
+func (s *dcgmSource) gpuFields() []uint16 {
+	var ids []uint16
+	for id, names := range s.names {
+		meta, err := dcgm.FieldGetByID(dcgm.Short(id))
+		if err != nil {
+			level.Info(s.logger).Log("msg", "field unknown to this DCGM, left out", "field", names[0])
+			continue
+		}
+		switch meta.EntityLevel {
+		case dcgm.FE_SWITCH, dcgm.FE_LINK, dcgm.FE_CPU, dcgm.FE_CPU_CORE, dcgm.FE_CONNECTX:
+			level.Info(s.logger).Log("msg", "field is not one of a GPU, left out", "field", names[0], "entity", meta.EntityLevel)
+			continue
+		}
+		ids = append(ids, id)
+	}
+	return ids
+}
+
+// disconnect gives everything back; the listener goes first, as DCGM demands.
+func (s *dcgmSource) disconnect() {
+	if s.cleanup == nil {
+		return
+	}
+	if s.listener != nil {
+		s.listener.stop()
+		s.listener = nil
+	}
+	s.unwatch()
+	s.cleanup()
+	s.cleanup = nil
+}
+
+// Close implements Source.
+func (s *dcgmSource) Close() error {
+	s.disconnect()
+	return nil
+}
+
+// xidListener collects the driver errors that DCGM's policy reports. go-dcgm's
+// channel holds one and drops the rest, so it is emptied at once.
+type xidListener struct {
+	cancel context.CancelFunc
+	done   chan struct{}
+
+	mu      sync.Mutex
+	pending []dcgmXID
+}
+
+type dcgmXID struct {
+	gpu  uint
+	code int
+	at   time.Time
+}
+
+// listen subscribes to driver errors where the library can tell them; elsewhere
+// Read looks at the value of the XID field.
+func (s *dcgmSource) listen() {
+	for _, symbol := range []string{"dcgmGroupGetInfo", "dcgmPolicyGet", "dcgmPolicySet", "dcgmPolicyRegister_v2", "dcgmPolicyUnregister"} {
+		if !dcgmHas(symbol) {
+			level.Info(s.logger).Log("msg", "no XID events from this DCGM", "missing", symbol)
+			return
+		}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ch, err := dcgm.ListenForPolicyViolations(ctx, dcgm.XidPolicy)
+	if err != nil {
+		cancel()
+		level.Info(s.logger).Log("msg", "no XID events from DCGM", "err", err)
+		return
+	}
+	l := &xidListener{cancel: cancel, done: make(chan struct{})}
+	go l.run(ch)
+	s.listener = l
+}
+
+func (l *xidListener) run(ch <-chan dcgm.PolicyViolation) {
+	defer close(l.done)
+	for v := range ch {
+		xid, ok := v.Data.(dcgm.XidPolicyCondition)
+		if !ok {
+			continue
+		}
+		l.mu.Lock()
+		if len(l.pending) < maxPendingXIDs {
+			l.pending = append(l.pending, dcgmXID{gpu: v.GPU, code: int(xid.ErrNum), at: v.Timestamp})
+		}
+		l.mu.Unlock()
+	}
+}
+
+func (l *xidListener) take() []dcgmXID {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	events := l.pending
+	l.pending = nil
+	return events
+}
+
+func (l *xidListener) stop() {
+	l.cancel()
+	<-l.done
+}

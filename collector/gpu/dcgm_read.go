@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build cgo
+
+package gpu
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/NVIDIA/go-dcgm/pkg/dcgm"
+	"github.com/go-kit/log/level"
+)
+
+// lostPasses is how many passes without any value make a GPU lost that had values
+// before, when DCGM itself does not say so.
+const lostPasses = 3
+
+// Read implements Source. After a lost connection it connects anew.
+func (s *dcgmSource) Read(context.Context) (*Sample, error) {
+	if s.cleanup == nil {
+		if err := s.connect(); err != nil {
+			return nil, err
+		}
+		level.Info(s.logger).Log("msg", "connected to DCGM again")
+	}
+	sample, err := s.read()
+	if code(err) == dcgmConnectionNotValid {
+		s.disconnect()
+	}
+	return sample, err
+}
+
+func (s *dcgmSource) read() (*Sample, error) {
+	now := time.Now()
+	if now.Sub(s.checked) >= checkInterval {
+		if err := s.check(now); err != nil {
+			return nil, err
+		}
+	}
+	sample := &Sample{At: now, Driver: s.driver, Devices: make([]Device, 0, len(s.entities))}
+	if len(s.entities) == 0 {
+		return nil, errors.New("DCGM supports no GPU of this node")
+	}
+	values, lost, err := s.latest()
+	if err != nil {
+		return nil, err
+	}
+	for _, g := range s.gpus {
+		first := len(sample.Devices)
+		sample.Devices = s.devices(sample.Devices, g, values)
+		if reason := s.lossOf(g, sample.Devices[first:], lost[g.id]); reason != "" {
+			d := g.device
+			d.Lost, d.Reason = true, reason
+			sample.Devices = append(sample.Devices[:first], d)
+		}
+	}
+	sample.XIDs = s.takeXIDs(values)
+	return sample, nil
+}
+
+// check compares DCGM's list of GPUs with ours. A GPU that it dropped is lost; a
+// new one, or one that is back, is taken in by enumerating anew.
+func (s *dcgmSource) check(now time.Time) error {
+	s.checked = now
+	supported, err := dcgm.GetSupportedDevices()
+	if err != nil {
+		return err
+	}
+	again := false
+	for _, id := range supported {
+		g := s.gpu(id)
+		again = again || g == nil || !g.supported
+	}
+	for _, g := range s.gpus {
+		g.supported = g.supported && slices.Contains(supported, g.id)
+	}
+	if now.Sub(s.checkMIG) >= migInterval {
+		s.checkMIG = now
+		_, fingerprint := s.instances()
+		again = again || fingerprint != s.mig
+	}
+	if !again {
+		return nil
+	}
+	level.Info(s.logger).Log("msg", "GPUs changed, enumerating")
+	return s.enumerate()
+}
+
+// latest reads all values in one call. If DCGM refuses that because of one GPU,
+// they are read one by one, so that the others go on; lost names those refused.
+func (s *dcgmSource) latest() (values map[dcgm.GroupEntityPair][]Value, lost map[uint]string, err error) {
+	ids := shorts(s.fields)
+	values = make(map[dcgm.GroupEntityPair][]Value, len(s.entities))
+	all, err := dcgm.EntitiesGetLatestValues(s.entities, ids, 0)
+	if err == nil {
+		s.collect(values, all)
+		return values, nil, nil
+	}
+	if code(err) == dcgmConnectionNotValid {
+		return nil, nil, err
+	}
+	lost = make(map[uint]string)
+	good := false
+	for _, g := range s.gpus {
+		for _, pair := range g.pairs() {
+			one, oneErr := dcgm.EntitiesGetLatestValues([]dcgm.GroupEntityPair{pair}, ids, 0)
+			switch {
+			case oneErr == nil:
+				good = true
+				s.collect(values, one)
+			case code(oneErr) == dcgmConnectionNotValid:
+				return nil, nil, oneErr
+			case code(oneErr) == dcgmGPUIsLost:
+				good = true // DCGM works, the GPU does not
+				lost[g.id] = oneErr.Error()
+			default:
+				lost[g.id] = oneErr.Error()
+			}
+		}
+	}
+	if !good {
+		return nil, nil, err
+	}
+	return values, lost, nil
+}
+
+// pairs are the entities that are read for a GPU.
+func (g *dcgmGPU) pairs() []dcgm.GroupEntityPair {
+	if len(g.instances) == 0 {
+		return []dcgm.GroupEntityPair{{EntityGroupId: dcgm.FE_GPU, EntityId: g.id}}
+	}
+	pairs := make([]dcgm.GroupEntityPair, len(g.instances))
+	for i := range g.instances {
+		pairs[i] = g.instances[i].entity
+	}
+	return pairs
+}
+
+// collect sorts values that are not blank by entity.
+func (s *dcgmSource) collect(values map[dcgm.GroupEntityPair][]Value, list []dcgm.FieldValue_v2) {
+	for i := range list {
+		v := &list[i]
+		number, ok := valueNumber(v)
+		if !ok {
+			continue
+		}
+		pair := dcgm.GroupEntityPair{EntityGroupId: v.EntityGroupId, EntityId: v.EntityID}
+		if values[pair] == nil {
+			values[pair] = make([]Value, 0, len(s.fields)+1)
+		}
+		var at time.Time
+		if v.TS > 0 {
+			at = time.UnixMicro(v.TS)
+		}
+		for _, name := range s.names[uint16(v.FieldID)] {
+			values[pair] = append(values[pair], Value{Field: name, V: number, At: at})
+		}
+	}
+}
+
+// devices appends a GPU, or its instances.
+func (s *dcgmSource) devices(list []Device, g *dcgmGPU, values map[dcgm.GroupEntityPair][]Value) []Device {
+	for i, pair := range g.pairs() {
+		d := g.device
+		if len(g.instances) > 0 {
+			d.MIGProfile, d.MIGID = g.instances[i].profile, g.instances[i].gid
+		}
+		d.Values = values[pair]
+		list = append(list, d)
+	}
+	return list
+}
+
+// lossOf tells why a GPU is lost, or "". A lost GPU's values are blank although
+// DCGM calls them good and fresh, so the values decide when to ask for the status.
+func (s *dcgmSource) lossOf(g *dcgmGPU, devices []Device, refused string) string {
+	if refused != "" {
+		return refused
+	}
+	if !g.supported {
+		return "dropped from DCGM's list"
+	}
+	for i := range devices {
+		for _, v := range devices[i].Values {
+			if v.Field != fieldXID { // outlives the GPU
+				g.hadValues, g.empty = true, 0
+				return ""
+			}
+		}
+	}
+	g.empty++
+	switch status := dcgm.GetGPUStatus(g.id); status {
+	case dcgm.EntityStatusLost, dcgm.EntityStatusInaccessible, dcgm.EntityStatusDisabled, dcgm.EntityStatusDetached:
+		return "DCGM status " + status.String()
+	}
+	if g.hadValues && g.empty >= lostPasses {
+		return "no values"
+	}
+	return ""
+}
+
+// takeXIDs returns the driver errors since the last pass and takes the time off
+// XID values: they are as old as the error, which must not make them stale.
+func (s *dcgmSource) takeXIDs(values map[dcgm.GroupEntityPair][]Value) []XID {
+	var events []XID
+	for _, g := range s.gpus {
+		for _, pair := range g.pairs() {
+			for i := range values[pair] {
+				v := &values[pair][i]
+				if v.Field != fieldXID {
+					continue
+				}
+				at := v.At
+				v.At = time.Time{}
+				if s.listener == nil && at.After(s.since) && at.UnixMicro() > g.xidAt && v.V > 0 {
+					events = append(events, XID{UUID: g.device.UUID, Code: int(v.V), At: at})
+				}
+				g.xidAt = max(g.xidAt, at.UnixMicro())
+			}
+		}
+	}
+	if s.listener == nil {
+		return events
+	}
+	for _, e := range s.listener.take() {
+		if g := s.gpu(e.gpu); g != nil {
+			events = append(events, XID{UUID: g.device.UUID, Code: e.code, At: e.at})
+		}
+	}
+	return events
+}
+
+// code returns the DCGM code of an error, 0 for others.
+func code(err error) int {
+	var e *dcgm.Error
+	if errors.As(err, &e) {
+		return int(e.Code)
+	}
+	return 0
+}
+
+// valueNumber returns a field's number, or false for text and for blanks. DCGM
+// marks what it has not with the largest values of each type and on (blank, not
+// found, not supported, no permission), so the test is >= as in its own macros;
+// the 32-bit ones are exact, since 64-bit counters pass through their range.
+func valueNumber(v *dcgm.FieldValue_v2) (float64, bool) {
+	bits := binary.NativeEndian.Uint64(v.Value[:8])
+	switch v.FieldType {
+	case dcgm.DCGM_FT_DOUBLE:
+		f := math.Float64frombits(bits)
+		return f, !math.IsNaN(f) && f < dcgm.DCGM_FT_FP64_BLANK
+	case dcgm.DCGM_FT_INT64, dcgm.DCGM_FT_TIMESTAMP:
+		n := int64(bits)
+		blank := n >= dcgm.DCGM_FT_INT64_BLANK ||
+			n >= dcgm.DCGM_FT_INT32_BLANK && n <= dcgm.DCGM_FT_INT32_NOT_PERMISSIONED
+		return float64(n), !blank
+	}
+	return 0, false
+}
+
+// valueText returns a field's text, or its number as text.
+func valueText(v *dcgm.FieldValue_v2) (string, bool) {
+	if v.FieldType == dcgm.DCGM_FT_STRING {
+		end := bytes.IndexByte(v.Value[:], 0)
+		if end < 0 {
+			end = len(v.Value)
+		}
+		s := text(string(v.Value[:end]))
+		return s, s != ""
+	}
+	n, ok := valueNumber(v)
+	return strconv.FormatFloat(n, 'f', -1, 64), ok
+}
+
+// text returns "" for DCGM's blank strings, <<<NULL>>> and its like.
+func text(s string) string {
+	if strings.HasPrefix(s, "<<<") {
+		return ""
+	}
+	return strings.TrimSpace(s)
+}

@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build cgo
+
+package gpu
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/NVIDIA/go-dcgm/pkg/dcgm"
+	"github.com/go-kit/log/level"
+)
+
+// Static fields of every GPU (dcgm_fields.h).
+const (
+	dcgmFieldDriver = 1
+	dcgmFieldName   = 50
+	dcgmFieldUUID   = 54
+	dcgmFieldBusID  = 57
+	dcgmFieldXID    = 230
+)
+
+// enumerate finds the GPUs and their instances, reads what is static about them
+// and watches the fields. DCGM's ids need not be 0 to n-1.
+func (s *dcgmSource) enumerate() error {
+	ids, err := dcgm.GetEntityGroupEntities(dcgm.FE_GPU)
+	if err != nil {
+		return err
+	}
+	supported, err := dcgm.GetSupportedDevices()
+	if err != nil {
+		return err
+	}
+	s.unwatch()
+	old := s.gpus
+	s.gpus, s.entities = nil, nil
+	for _, g := range old { // one that has vanished stays, as lost
+		if !slices.Contains(ids, g.id) {
+			ids = append(ids, g.id)
+		}
+	}
+	slices.Sort(ids)
+	for _, id := range ids {
+		g := &dcgmGPU{id: id, supported: slices.Contains(supported, id)}
+		i := slices.IndexFunc(old, func(o *dcgmGPU) bool { return o.id == id })
+		if i >= 0 {
+			g.device, g.hadValues, g.xidAt = old[i].device, old[i].hadValues, old[i].xidAt
+		}
+		if i < 0 && !g.supported && dcgm.GetGPUStatus(id) == dcgm.EntityStatusUnsupported {
+			level.Info(s.logger).Log("msg", "GPU not supported by DCGM, left out", "gpu", id)
+			continue
+		}
+		g.device.Index = strconv.FormatUint(uint64(id), 10)
+		g.device.Name = "nvidia" + g.device.Index // as in dcgm-exporter
+		s.gpus = append(s.gpus, g)
+	}
+	s.checked = time.Now()
+	if len(s.gpus) == 0 {
+		return nil
+	}
+	if err := s.readStatic(); err != nil {
+		return err
+	}
+	s.findInstances()
+	return s.watchFields()
+}
+
+// readStatic reads names, UUIDs and label fields of the GPUs that answer. It does
+// not use GetDeviceInfo for that: it makes DCGM update everything twice per GPU
+// and fails where the topology cannot be read.
+func (s *dcgmSource) readStatic() error {
+	ids := []uint16{dcgmFieldDriver, dcgmFieldName, dcgmFieldUUID, dcgmFieldBusID}
+	for id := range s.labels {
+		if !slices.Contains(ids, id) {
+			ids = append(ids, id)
+		}
+	}
+	var pairs []dcgm.GroupEntityPair
+	for _, g := range s.gpus {
+		if g.supported {
+			pairs = append(pairs, dcgm.GroupEntityPair{EntityGroupId: dcgm.FE_GPU, EntityId: g.id})
+		}
+	}
+	if len(pairs) > 0 {
+		if err := s.watch("static", pairs, ids, staticInterval); err != nil {
+			return err
+		}
+		values, err := dcgm.EntitiesGetLatestValues(pairs, shorts(ids), 0)
+		if err != nil {
+			return err
+		}
+		for i := range values {
+			s.takeStatic(&values[i])
+		}
+	}
+	for _, g := range s.gpus { // lost from the start: the attributes may still be known
+		if g.device.UUID == "" && dcgmHas("dcgmGetDeviceAttributes") {
+			if info, err := dcgm.GetDeviceInfo(g.id); err == nil {
+				g.device.UUID, g.device.PCIBusID, g.device.Model = text(info.UUID), text(info.PCI.BusID), text(info.Identifiers.Model)
+			}
+		}
+	}
+	return nil
+}
+
+// takeStatic stores one static value.
+func (s *dcgmSource) takeStatic(v *dcgm.FieldValue_v2) {
+	g := s.gpu(v.EntityID)
+	value, ok := valueText(v)
+	if g == nil || !ok {
+		return
+	}
+	switch v.FieldID {
+	case dcgmFieldDriver:
+		s.driver = value
+	case dcgmFieldName:
+		g.device.Model = value
+	case dcgmFieldUUID:
+		g.device.UUID = value
+	case dcgmFieldBusID:
+		g.device.PCIBusID = value
+	}
+	for _, name := range s.labels[uint16(v.FieldID)] {
+		if g.device.Labels == nil {
+			g.device.Labels = make(map[string]string)
+		}
+		g.device.Labels[name] = value
+	}
+}
+
+func (s *dcgmSource) gpu(id uint) *dcgmGPU {
+	for _, g := range s.gpus {
+		if g.id == id {
+			return g
+		}
+	}
+	return nil
+}
+
+// findInstances looks for MIG GPU instances. A failure means none.
+func (s *dcgmSource) findInstances() {
+	s.checkMIG = time.Now()
+	instances, fingerprint := s.instances()
+	s.mig = fingerprint
+	for _, g := range s.gpus {
+		g.instances = instances[g.id]
+	}
+	for _, list := range instances {
+		for i := range list {
+			list[i].profile = instanceProfile(list[i].entity)
+		}
+	}
+}
+
+// instances returns the GPU instances by GPU id, and a text that changes with them.
+func (s *dcgmSource) instances() (map[uint][]dcgmInstance, string) {
+	if !dcgmHas("dcgmGetGpuInstanceHierarchy") {
+		return nil, ""
+	}
+	h, err := dcgm.GetGPUInstanceHierarchy()
+	if err != nil {
+		return nil, ""
+	}
+	found := make(map[uint][]dcgmInstance)
+	var fingerprint strings.Builder
+	for _, e := range h.EntityList[:min(h.Count, dcgm.MAX_HIERARCHY_INFO)] {
+		if e.Entity.EntityGroupId == dcgm.FE_GPU_I {
+			found[e.Parent.EntityId] = append(found[e.Parent.EntityId], dcgmInstance{
+				entity: e.Entity, gid: strconv.FormatUint(uint64(e.Info.NvmlInstanceId), 10)})
+			fmt.Fprintf(&fingerprint, "%d/%d/%d ", e.Parent.EntityId, e.Entity.EntityId, e.Info.NvmlMigProfileId)
+		}
+	}
+	return found, fingerprint.String()
+}
+
+// instanceProfile returns an instance's profile, such as 1g.10gb.
+func instanceProfile(entity dcgm.GroupEntityPair) string {
+	values, err := dcgm.EntitiesGetLatestValues([]dcgm.GroupEntityPair{entity}, shorts([]uint16{dcgmFieldName}), dcgm.DCGM_FV_FLAG_LIVE_DATA)
+	if err != nil || len(values) == 0 {
+		return ""
+	}
+	profile, _ := valueText(&values[0])
+	return profile
+}
+
+// watchFields watches what Read will read: GPU instances where there are any,
+// whole GPUs elsewhere. Profiling fields are apart, since many cards lack them.
+func (s *dcgmSource) watchFields() error {
+	for _, g := range s.gpus {
+		if len(g.instances) == 0 {
+			s.entities = append(s.entities, dcgm.GroupEntityPair{EntityGroupId: dcgm.FE_GPU, EntityId: g.id})
+		}
+		for _, i := range g.instances {
+			s.entities = append(s.entities, i.entity)
+		}
+	}
+	var plain, profiling []uint16
+	for _, id := range s.fields {
+		if strings.HasPrefix(s.names[id][0], "DCGM_FI_PROF_") {
+			profiling = append(profiling, id)
+		} else {
+			plain = append(plain, id)
+		}
+	}
+	watched := 0
+	for chunk := range slices.Chunk(plain, maxFieldGroup) {
+		watched += s.watchChunk("fields", chunk)
+	}
+	for chunk := range slices.Chunk(profiling, maxFieldGroup) {
+		watched += s.watchChunk("profiling", chunk)
+	}
+	if watched == 0 {
+		return errors.New("DCGM watches none of the fields")
+	}
+	return nil
+}
+
+// watchChunk watches fields together or, if DCGM refuses that, one by one, and
+// returns how many it watches.
+func (s *dcgmSource) watchChunk(what string, ids []uint16) int {
+	err := s.watch(what, s.entities, ids, s.cfg.Interval)
+	if err == nil {
+		return len(ids)
+	}
+	watched := 0
+	for _, id := range ids {
+		if s.watch(what, s.entities, []uint16{id}, s.cfg.Interval) == nil {
+			watched++
+		}
+	}
+	level.Info(s.logger).Log("msg", "some fields are not watched", "kind", what, "watched", watched, "of", len(ids), "err", err)
+	return watched
+}
+
+// watch watches up to maxFieldGroup fields of some entities. DCGM keeps samples
+// for two intervals; dcgm-exporter's ten minutes are what makes it grow.
+func (s *dcgmSource) watch(what string, pairs []dcgm.GroupEntityPair, ids []uint16, interval time.Duration) error {
+	name := fmt.Sprintf("rackpulse-%s-%d", what, len(s.watches))
+	group, err := dcgm.CreateGroup(name)
+	if err != nil {
+		return err
+	}
+	for _, p := range pairs {
+		if err := dcgm.AddEntityToGroup(group, p.EntityGroupId, p.EntityId); err != nil {
+			level.Warn(s.logger).Log("msg", "not watched", "entity", p.EntityGroupId, "id", p.EntityId, "err", err)
+		}
+	}
+	fields, err := dcgm.FieldGroupCreate(name, shorts(ids))
+	if err != nil {
+		dcgm.DestroyGroup(group)
+		return err
+	}
+	err = dcgm.WatchFieldsWithGroupEx(fields, group, interval.Microseconds(), 2*interval.Seconds(), 2)
+	if err != nil {
+		dcgm.FieldGroupDestroy(fields)
+		dcgm.DestroyGroup(group)
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	s.watches = append(s.watches, dcgmWatch{group, fields})
+	return nil
+}
+
+// unwatch ends all watches; errors do not matter, the host engine ends them with
+// the connection.
+func (s *dcgmSource) unwatch() {
+	for _, w := range s.watches {
+		dcgm.UnwatchFields(w.fields, w.group)
+		dcgm.FieldGroupDestroy(w.fields)
+		dcgm.DestroyGroup(w.group)
+	}
+	s.watches = nil
+}
+
+func shorts(ids []uint16) []dcgm.Short {
+	list := make([]dcgm.Short, len(ids))
+	for i, id := range ids {
+		list[i] = dcgm.Short(id)
+	}
+	return list
+}

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the files of the stand-in share.
+
+#ifndef FAKEDCGM_H
+#define FAKEDCGM_H
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "dcgm_agent.h"
+#include "dcgm_errors.h"
+#include "dcgm_fields.h"
+#include "dcgm_structs.h"
+
+#define MAX_GPUS 32
+#define MAX_VALUES 512
+#define MAX_FAULTS 32
+#define MAX_GROUPS 256
+#define POLL_US 20000
+
+enum blank { NOT_BLANK, BLANK, NOT_FOUND, NOT_SUPPORTED, NO_PERMISSION };
+enum fault_kind { FAIL, HANG, CRASH };
+
+struct override {
+	int gpu; // -1: all
+	unsigned short field;
+	enum blank blank;
+	double number;
+};
+
+struct fault {
+	enum fault_kind kind;
+	char function[64];
+	int code;
+	char how[16];
+};
+
+struct script {
+	int gpus;
+	unsigned ids[MAX_GPUS];
+	char model[128], driver[64];
+	bool lost[MAX_GPUS], unsupported[MAX_GPUS];
+	int mig[MAX_GPUS];
+	bool noprof, disconnected;
+	struct override values[MAX_VALUES];
+	int nvalues;
+	struct fault faults[MAX_FAULTS];
+	int nfaults;
+	int xid_seq; // the newest
+};
+
+struct group {
+	bool used;
+	dcgmGroupEntityPair_t entities[MAX_GPUS * 8];
+	int n;
+};
+
+struct fields {
+	bool used;
+	unsigned short ids[128];
+	int n;
+};
+
+#pragma GCC visibility push(hidden)
+
+// The state of the library; mu guards all of it.
+extern pthread_mutex_t mu;
+extern struct script script;
+extern struct group groups[MAX_GROUPS];
+extern struct fields field_groups[MAX_GROUPS];
+extern int watched[DCGM_FI_MAX_FIELDS]; // watches of a field
+extern int last_xid[MAX_GPUS];
+extern int64_t last_xid_time[MAX_GPUS];
+extern fpRecvUpdates callback;
+extern uint64_t callback_data;
+extern bool polling; // poll_script is to go on
+
+int64_t now_us(void);
+int slot(unsigned id); // index of a GPU id, -1: no such GPU
+void log_call(const char *function, const char *format, ...);
+void *poll_script(void *unused);
+
+// enter begins a call: it acts out the faults of the function and returns its
+// result if it is to fail. The lock is held on return only with DCGM_ST_OK.
+dcgmReturn_t enter(const char *function);
+dcgmReturn_t leave(dcgmReturn_t result); // lets go of the lock
+
+void fill(dcgmFieldValue_v2 *v, dcgmGroupEntityPair_t e, unsigned short field, unsigned flags);
+
+#pragma GCC visibility pop
+
+#define ENTER(...) \
+	do { \
+		log_call(__func__, __VA_ARGS__); \
+		dcgmReturn_t entered = enter(__func__); \
+		if (entered != DCGM_ST_OK) \
+			return entered; \
+	} while (0)
+
+#endif

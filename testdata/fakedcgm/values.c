@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The fields of the stand-in and their values.
+
+#include "fakedcgm.h"
+
+static char field_type(unsigned short id)
+{
+	switch (id) {
+	case DCGM_FI_DRIVER_VERSION: case DCGM_FI_NVML_VERSION: case DCGM_FI_DEV_NAME: case DCGM_FI_DEV_BRAND:
+	case DCGM_FI_DEV_SERIAL: case DCGM_FI_DEV_UUID: case DCGM_FI_DEV_PCI_BUSID: case DCGM_FI_DEV_VBIOS_VERSION:
+		return DCGM_FT_STRING;
+	case DCGM_FI_DEV_POWER_USAGE: case DCGM_FI_DEV_POWER_MGMT_LIMIT:
+		return DCGM_FT_DOUBLE;
+	case 1009: case 1010: // PCIe bytes
+		return DCGM_FT_INT64;
+	}
+	return id > 1000 && id < 1100 ? DCGM_FT_DOUBLE : DCGM_FT_INT64;
+}
+
+int DcgmFieldsInit(void)
+{
+	log_call(__func__, "-");
+	return 0;
+}
+
+int DcgmFieldsTerm(void)
+{
+	log_call(__func__, "-");
+	return 0;
+}
+
+dcgm_field_meta_p DcgmFieldGetById(unsigned short id)
+{
+	static dcgm_field_meta_t metas[DCGM_FI_MAX_FIELDS];
+	if (id == 0 || id >= DCGM_FI_MAX_FIELDS)
+		return NULL;
+	dcgm_field_meta_t *m = &metas[id];
+	m->fieldId = id;
+	m->fieldType = field_type(id);
+	m->size = m->fieldType == DCGM_FT_STRING ? 0 : 8;
+	snprintf(m->tag, sizeof m->tag, "field_%u", id);
+	m->entityLevel = id >= 700 && id < 860 ? DCGM_FE_SWITCH : id >= 1100 && id < 1200 ? DCGM_FE_CPU : DCGM_FE_GPU;
+	return m;
+}
+
+// default_number is an idle H100's value of a field.
+static double default_number(unsigned short id, int gpu, enum blank *blank)
+{
+	switch (id) {
+	case DCGM_FI_DEV_SM_CLOCK: return 345;
+	case DCGM_FI_DEV_MEM_CLOCK: return 1593;
+	case DCGM_FI_DEV_MEMORY_TEMP: return 32;
+	case DCGM_FI_DEV_GPU_TEMP: return 34 + gpu;
+	case DCGM_FI_DEV_GPU_TEMP_LIMIT: return 53 - gpu;
+	case DCGM_FI_DEV_SLOWDOWN_TEMP: return 87;
+	case DCGM_FI_DEV_POWER_USAGE: return 95 + gpu;
+	case DCGM_FI_DEV_POWER_MGMT_LIMIT: return 700;
+	case DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION: return 600000 + gpu;
+	case DCGM_FI_DEV_FB_FREE: return 80896;
+	case DCGM_FI_DEV_FB_RESERVED: return 1024;
+	case DCGM_FI_DEV_FAN_SPEED: *blank = NOT_SUPPORTED; return 0; // passively cooled
+	case DCGM_FI_DEV_PCIE_LINK_GEN: return 5;
+	case DCGM_FI_DEV_PCIE_LINK_WIDTH: return 16;
+	case DCGM_FI_DEV_CLOCK_THROTTLE_REASONS: return 1; // idle
+	case DCGM_FI_DEV_VGPU_LICENSE_STATUS: *blank = BLANK; return 0;
+	case DCGM_FI_DEV_XID_ERRORS:
+		*blank = last_xid[gpu] ? NOT_BLANK : BLANK;
+		return last_xid[gpu];
+	}
+	return 0;
+}
+
+static void set_number(dcgmFieldValue_v2 *v, double number, enum blank blank)
+{
+	if (v->fieldType == DCGM_FT_DOUBLE)
+		v->value.dbl = blank ? DCGM_FP64_BLANK + (blank - 1) : number;
+	else
+		v->value.i64 = blank ? DCGM_INT64_BLANK + (blank - 1) : (int64_t)number;
+}
+
+static void set_text(dcgmFieldValue_v2 *v, int gpu, enum blank blank)
+{
+	char *s = v->value.str;
+	size_t n = sizeof v->value.str;
+	if (blank) {
+		snprintf(s, n, "%s", DCGM_STR_BLANK);
+		return;
+	}
+	switch (v->fieldId) {
+	case DCGM_FI_DRIVER_VERSION: snprintf(s, n, "%s", script.driver); break;
+	case DCGM_FI_DEV_NAME: snprintf(s, n, "%s", script.model); break;
+	case DCGM_FI_DEV_UUID: snprintf(s, n, "GPU-01000100-0000-0000-0000-%012d", gpu); break;
+	case DCGM_FI_DEV_PCI_BUSID: snprintf(s, n, "00000000:%02X:00.0", 0x1a + gpu); break;
+	case DCGM_FI_DEV_SERIAL: snprintf(s, n, "165012300%04d", gpu); break;
+	default: snprintf(s, n, "text%u", v->fieldId); break;
+	}
+}
+
+void fill(dcgmFieldValue_v2 *v, dcgmGroupEntityPair_t e, unsigned short field, unsigned flags)
+{
+	memset(v, 0, offsetof(dcgmFieldValue_v2, value) + 64);
+	v->version = dcgmFieldValue_version2;
+	v->entityGroupId = e.entityGroupId;
+	v->entityId = e.entityId;
+	v->fieldId = field;
+	v->fieldType = field_type(field);
+	v->ts = now_us();
+	int gpu = slot(e.entityGroupId == DCGM_FE_GPU_I ? e.entityId / 8 : e.entityId);
+	enum blank blank = gpu < 0 || script.lost[gpu] ? BLANK : NOT_BLANK;
+	if (!(flags & DCGM_FV_FLAG_LIVE_DATA) && (field >= DCGM_FI_MAX_FIELDS || !watched[field])) {
+		v->status = DCGM_ST_NOT_WATCHED;
+		blank = BLANK;
+		v->ts = 0;
+	}
+	if (v->fieldType == DCGM_FT_STRING) {
+		if (e.entityGroupId == DCGM_FE_GPU_I && field == DCGM_FI_DEV_NAME && !blank)
+			strcpy(v->value.str, "1g.10gb");
+		else
+			set_text(v, gpu, blank);
+		return;
+	}
+	double number = 0;
+	if (!blank)
+		number = default_number(field, gpu, &blank);
+	if (field == DCGM_FI_DEV_XID_ERRORS && gpu >= 0) {
+		v->ts = last_xid_time[gpu];
+		blank = last_xid[gpu] ? NOT_BLANK : BLANK; // outlives the GPU
+		number = last_xid[gpu];
+	}
+	for (int i = 0; i < script.nvalues; i++) {
+		struct override *o = &script.values[i];
+		if (gpu >= 0 && !script.lost[gpu] && o->field == field && (o->gpu < 0 || (unsigned)o->gpu == script.ids[gpu])) {
+			number = o->number;
+			blank = o->blank;
+		}
+	}
+	set_number(v, number, blank);
+}
+
+#ifndef FAKE_BROKEN
+dcgmReturn_t dcgmEntitiesGetLatestValues(dcgmHandle_t handle, dcgmGroupEntityPair_t entities[], unsigned nentities,
+	unsigned short fields[], unsigned nfields, unsigned flags, dcgmFieldValue_v2 values[])
+{
+	(void)handle;
+	ENTER("entities=%u fields=%u flags=%u", nentities, nfields, flags);
+	for (unsigned i = 0; i < nentities; i++)
+		for (unsigned j = 0; j < nfields; j++)
+			fill(&values[i * nfields + j], entities[i], fields[j], flags);
+	return leave(DCGM_ST_OK);
+}
+#endif
