@@ -226,7 +226,7 @@ func CompressHostlist(names []string) string {
 	var out []string
 	for len(cut) > 0 {
 		n := 1
-		for n < len(cut) && cut[n].prefix == cut[0].prefix && cut[n].suffix == cut[0].suffix {
+		for n < len(cut) && cut[0].value >= 0 && cut[n].prefix == cut[0].prefix && cut[n].suffix == cut[0].suffix {
 			n++
 		}
 		out = append(out, compressGroup(cut[:n]))

@@ -84,6 +84,7 @@ func TestCompressHostlist(t *testing.T) {
 		{"r1n1 r1n2 r2n1", "r1n[1-2],r2n1"},
 		{"b1 a1 a2", "a[1-2],b1"},
 		{"gpu1.example.com gpu2.example.com", "gpu[1-2].example.com"},
+		{"gpu gpu1 gpu2", "gpu,gpu[1-2]"},
 		{"ws gpu1 gpu2", "gpu[1-2],ws"},
 	}
 	for _, tt := range tests {

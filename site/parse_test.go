@@ -200,8 +200,7 @@ func TestDefaults(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
-	f.Add(exampleFile)
-	f.Add(hallFile(2, 2, 1))
+	f.Add([]byte(smallHall))
 	f.Add([]byte("site: {id: a}\nnodes: [{id: \"n[1-9]\", class: [x]}]\n"))
 	f.Add([]byte("site: {id: a}\nlimits: {gpu: {x: {hot_celsius: 1}}}\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
