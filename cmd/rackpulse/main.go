@@ -19,7 +19,7 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // from then on a second signal kills
-	os.Exit(run(ctx, os.Args[1:], stdio{os.Stdin, os.Stdout, os.Stderr}))
+	os.Exit(execute(ctx, os.Args[1:], stdio{os.Stdin, os.Stdout, os.Stderr}))
 }
 
 // stdio is where a verb reads and writes.
@@ -39,8 +39,8 @@ type exitCode int
 
 func (c exitCode) Error() string { return fmt.Sprintf("exit status %d", int(c)) }
 
-// run is the whole program but for signals and os.Exit.
-func run(ctx context.Context, args []string, std stdio) int {
+// execute is the whole program but for signals and os.Exit.
+func execute(ctx context.Context, args []string, std stdio) int {
 	app := kingpin.New("rackpulse", "GPU and rack telemetry under shared rack labels: exporter, leases, correlation rules.")
 	app.Version(version.Print("rackpulse")).UsageWriter(std.out).ErrorWriter(std.err).Terminate(nil)
 	app.HelpFlag.Short('h')

@@ -1,0 +1,343 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/alecthomas/kingpin/v2"
+	"github.com/go-kit/log"
+	"github.com/go-kit/log/level"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/common/version"
+
+	"github.com/rackpulse/rackpulse/collector"
+	"github.com/rackpulse/rackpulse/collector/facility"
+	"github.com/rackpulse/rackpulse/collector/gpu"
+	"github.com/rackpulse/rackpulse/config"
+	"github.com/rackpulse/rackpulse/lease"
+	"github.com/rackpulse/rackpulse/sim"
+	"github.com/rackpulse/rackpulse/site"
+)
+
+// agent is the parts of one agent, wired but not running.
+type agent struct {
+	cfg      *agentConfig
+	logger   log.Logger
+	store    *collector.Store
+	ids      *identities
+	gpu      *gpu.Runner      // nil: samples no GPUs
+	facility *facility.Runner // nil: polls no devices
+	beater   *lease.Beater    // nil: no registry
+	hall     *sim.Hall        // nil: not simulated
+	// claims keeps this agent off devices that the registry gave to another.
+	claims *claims
+	// advertised is the address told to the registry, once it is known.
+	advertised struct {
+		sync.Mutex
+		address string
+	}
+}
+
+// newAgent checks the configuration as a whole and builds the parts. known is
+// the site where the agent has it; hall is the simulated hall or nil.
+func newAgent(cfg *agentConfig, known *site.Site, hall *sim.Hall, hallSite *site.Site, logger log.Logger) (*agent, error) {
+	a := &agent{cfg: cfg, logger: logger, store: collector.NewStore(), hall: hall}
+	a.ids = newIdentities(cfg, a.store, known, logger)
+	var errs []error
+	if cfg.wantsGPU() {
+		errs = append(errs, a.addGPU(known))
+	}
+	if len(cfg.Facility) > 0 {
+		errs = append(errs, a.addFacility(hallSite))
+	}
+	if len(cfg.Registry.Addresses) > 0 {
+		errs = append(errs, a.addBeater())
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	return a, nil
+}
+
+func (a *agent) addGPU(known *site.Site) error {
+	gpuCfg := a.cfg.gpuConfig()
+	deps := gpu.Deps{
+		Logger:   log.With(a.logger, "component", "gpu"),
+		Store:    a.store,
+		Hostname: a.cfg.Node,
+		StateDir: a.cfg.StateDir,
+		ExpectedCount: func() int {
+			if known == nil {
+				return 0
+			}
+			if class, ok := known.Class(a.cfg.Node); ok {
+				return class.GPUs
+			}
+			return 0
+		},
+	}
+	if a.hall != nil {
+		gpuCfg.Source = "sim"
+		deps.Sim = simNode(a.hall, a.cfg.Node)
+	}
+	runner, err := gpu.New(gpuCfg, deps)
+	a.gpu = runner
+	return err
+}
+
+func (a *agent) addFacility(hallSite *site.Site) error {
+	deps := facility.Deps{Store: a.store, Logger: log.With(a.logger, "component", "facility"), Device: a.ids.device}
+	if a.hall != nil {
+		deps.SimState = a.hall.At
+		deps.Measures = sensorMeasures(hallSite)
+	}
+	runner, err := facility.New(a.cfg.Facility, deps)
+	if err != nil {
+		return err
+	}
+	a.facility = runner
+	a.claims = newClaims(a.cfg.Facility, runner, a.logger)
+	return nil
+}
+
+// actors are the running parts, without HTTP.
+func (a *agent) actors() []actor {
+	var out []actor
+	if a.beater != nil {
+		// First to end, so that the registry hears of the stop.
+		out = append(out, actor{name: "beater", run: a.beater.Run, drain: true})
+	}
+	if a.gpu != nil {
+		out = append(out, actor{name: "gpu", run: a.gpu.Run})
+	}
+	if a.facility != nil {
+		out = append(out,
+			actor{name: "facility", run: func(ctx context.Context) error { a.facility.Run(ctx); return nil }},
+			actor{name: "ownership", run: a.claims.run})
+	}
+	return out
+}
+
+// sources names what must have been tried once for the agent to be ready.
+func (a *agent) sources() []string {
+	var out []string
+	if a.gpu != nil {
+		out = append(out, "gpu")
+	}
+	if a.facility != nil {
+		out = append(out, a.facility.Devices()...)
+	}
+	return out
+}
+
+// simulatedDown tells whether the simulated node has crashed or lost power: its
+// agent must then be as silent as a real one.
+func (a *agent) simulatedDown() bool {
+	if a.hall == nil || a.gpu == nil {
+		return false
+	}
+	n, ok := a.hall.At(time.Now()).Nodes[a.cfg.Node]
+	return ok && !n.Up
+}
+
+// agentVerb is "rackpulse agent".
+type agentVerb struct {
+	configFile string
+	gpuSource  string
+	counters   string
+	dataDir    string
+	sim        simFlags
+	web        webFlags
+	log        logFlags
+}
+
+func registerAgent(app *kingpin.Application) []verb {
+	v := &agentVerb{}
+	cmd := app.Command("agent", "Sample GPUs and facility devices, serve /metrics, beat to the registry.")
+	cmd.Flag("config.file", "Agent configuration; without one the GPUs of this node are served.").StringVar(&v.configFile)
+	cmd.Flag("gpu.source", "Where GPU values come from: auto, dcgm, nvml, sim, none. Wins over the file.").StringVar(&v.gpuSource)
+	cmd.Flag("collectors", "Counters file in dcgm-exporter's format. Wins over the file.").StringVar(&v.counters)
+	cmd.Flag("data-dir", "Folder for what outlives a restart. Wins over the file's state_dir.").StringVar(&v.dataDir)
+	v.sim.register(cmd)
+	v.web.register(cmd, ":9400")
+	v.log.register(cmd)
+	return []verb{{cmd: cmd, run: v.run}}
+}
+
+// load reads the configuration and lays the flags over it.
+func (v *agentVerb) load() (*agentConfig, error) {
+	cfg, err := loadAgentConfig(v.configFile)
+	if err != nil {
+		return nil, err
+	}
+	if v.gpuSource != "" || v.counters != "" {
+		if cfg.GPU == nil {
+			cfg.GPU = &gpuConfig{}
+		}
+		if v.gpuSource != "" {
+			cfg.GPU.Source = v.gpuSource
+		}
+		if v.counters != "" {
+			cfg.GPU.CountersFile = v.counters
+		}
+	}
+	if v.dataDir != "" {
+		cfg.StateDir = v.dataDir
+	}
+	if cfg.StateDir != "" {
+		if err := os.MkdirAll(cfg.StateDir, 0o700); err != nil {
+			return nil, fmt.Errorf("state_dir: %w", err)
+		}
+	}
+	return cfg, nil
+}
+
+func (v *agentVerb) run(ctx context.Context, std stdio) error {
+	logger, slogger, err := v.log.loggers(std.err)
+	if err != nil {
+		return err
+	}
+	cfg, err := v.load()
+	if err != nil {
+		return err
+	}
+	known, hall, hallSite, err := v.surroundings(cfg)
+	if err != nil {
+		return err
+	}
+	a, err := newAgent(cfg, known, hall, hallSite, logger)
+	if err != nil {
+		return err
+	}
+	level.Info(logger).Log("msg", "starting agent", "node", cfg.Node, "version", version.Info())
+	reload := config.NewReloader(v.load, func(old, next *agentConfig) error {
+		if old == nil {
+			return nil
+		}
+		return a.reload(next)
+	})
+	if err := reload.Reload(); err != nil {
+		return err
+	}
+	handler := collector.NewHandler(collector.HandlerConfig{
+		Store:   a.store,
+		Extra:   a.selfMetrics(reload),
+		Sources: a.sources,
+		Version: version.Version,
+		Reload:  v.web.lifecycle(reload.Reload),
+		Logger:  logger,
+	})
+	serve := v.web.serve(a.silenceWhenDown(handler), slogger, a.listening)
+	actors := append([]actor{serve}, a.actors()...)
+	return runActors(ctx, append(actors, reloadOnHangup(reload.Reload, logger))...)
+}
+
+// surroundings loads the site file and builds the simulated hall, where there are any.
+func (v *agentVerb) surroundings(cfg *agentConfig) (known *site.Site, hall *sim.Hall, hallSite *site.Site, err error) {
+	if cfg.SiteFile != "" {
+		if known, err = site.Load(cfg.SiteFile); err != nil {
+			return nil, nil, nil, err
+		}
+	}
+	if !v.sim.on {
+		return known, nil, nil, nil
+	}
+	hall, hallSite, err = newHall(cfg.Simulate, v.sim, time.Now())
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	if cfg.GPU != nil && cfg.GPU.Source == "none" && len(cfg.Facility) == 0 {
+		cfg.Facility = simDevices(hallSite)
+	}
+	if known == nil && len(cfg.Registry.Addresses) == 0 {
+		known = hallSite // nobody else can tell the labels
+	}
+	return known, hall, hallSite, nil
+}
+
+// reload puts a new configuration into force; what needs a restart is refused.
+func (a *agent) reload(next *agentConfig) error {
+	if next.Node != a.cfg.Node || strings.Join(next.Registry.Addresses, ",") != strings.Join(a.cfg.Registry.Addresses, ",") {
+		return errors.New("node and registry cannot change without a restart")
+	}
+	if (a.gpu == nil) != !next.wantsGPU() || (a.facility == nil) != (len(next.Facility) == 0) {
+		return errors.New("adding or dropping the gpu or the facility part needs a restart")
+	}
+	if a.hall != nil {
+		return errors.New("a simulated agent does not reload")
+	}
+	if a.gpu != nil {
+		if err := a.gpu.Apply(next.gpuConfig()); err != nil {
+			return err
+		}
+	}
+	if a.facility != nil {
+		if err := a.claims.configure(next.Facility); err != nil {
+			return err
+		}
+	}
+	a.cfg.GPU, a.cfg.Facility = next.GPU, next.Facility
+	if a.beater != nil {
+		a.beater.Announce()
+	}
+	return nil
+}
+
+// selfMetrics are the agent's own: the process, the build, the configuration,
+// and its beats.
+func (a *agent) selfMetrics(reload *config.Reloader[*agentConfig]) prometheus.Gatherer {
+	reg := newRegistry(reload.Status)
+	if a.beater != nil {
+		reg.MustRegister(a.beater)
+	}
+	return reg
+}
+
+// silenceWhenDown answers nothing for a simulated node that has no power.
+func (a *agent) silenceWhenDown(next http.Handler) http.Handler {
+	if a.hall == nil || a.gpu == nil {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if a.simulatedDown() {
+			http.Error(w, "the simulated node is down", http.StatusServiceUnavailable)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// listening learns the port that HTTP got, for the registry.
+func (a *agent) listening(addrs []net.Addr) {
+	address := a.cfg.Advertise
+	if address == "" && len(addrs) > 0 {
+		address = advertisedAddress(addrs[0], a.cfg.Node)
+	}
+	a.advertised.Lock()
+	a.advertised.address = address
+	a.advertised.Unlock()
+	if a.beater != nil {
+		a.beater.Announce()
+	}
+}
+
+// advertisedAddress is the listening address, with a name in place of "any".
+func advertisedAddress(addr net.Addr, host string) string {
+	tcp, ok := addr.(*net.TCPAddr)
+	if !ok {
+		return ""
+	}
+	if !tcp.IP.IsUnspecified() {
+		host = tcp.IP.String()
+	}
+	return net.JoinHostPort(host, fmt.Sprint(tcp.Port))
+}

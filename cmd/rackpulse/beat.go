@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-kit/log"
+	"github.com/go-kit/log/level"
+	"github.com/prometheus/common/version"
+	"google.golang.org/grpc/credentials"
+
+	"github.com/rackpulse/rackpulse/config"
+	"github.com/rackpulse/rackpulse/lease"
+)
+
+// addBeater wires the beat; it reads only what others have published, so that it
+// never waits for a device.
+func (a *agent) addBeater() error {
+	target := a.cfg.Registry
+	creds, err := target.credentials()
+	if err != nil {
+		return err
+	}
+	a.beater = &lease.Beater{
+		Config: lease.BeaterConfig{
+			Node: a.cfg.Node, Addresses: target.Addresses, Credentials: creds, Leave: target.LeaveOnStop,
+		},
+		Logger:    log.With(a.logger, "component", "beater"),
+		Inventory: a.inventory,
+		Hello:     a.hello,
+		OnIdentity: func(id lease.Identity) {
+			a.ids.fromRegistry(id.Node, id.Devices)
+			if a.claims != nil {
+				a.claims.refuse(id.Refused)
+			}
+		},
+		OnState: func(s lease.State) {
+			level.Info(a.logger).Log("msg", "registry sees this node in a new state", "state", s)
+		},
+	}
+	if target.TokenFile != "" {
+		a.beater.Config.Token = func() (string, error) {
+			secret, err := config.ReadSecret(target.TokenFile)
+			return secret.Reveal(), err
+		}
+	}
+	if a.hall != nil && a.gpu != nil {
+		a.beater.Config.Dial = (&simDialer{down: a.simulatedDown}).dial
+	}
+	return nil
+}
+
+// inventory maps what the GPU runner knows to the beat.
+func (a *agent) inventory() lease.Inventory {
+	if a.gpu == nil {
+		return lease.Inventory{Status: lease.Unavailable, Reason: "no GPUs are sampled"}
+	}
+	inv := a.gpu.Inventory()
+	status := lease.Unavailable
+	switch inv.Status {
+	case "fresh":
+		status = lease.Fresh
+	case "stale":
+		status = lease.Stale
+	}
+	return lease.Inventory{UUIDs: inv.UUIDs, At: inv.At, Status: status, Reason: inv.Reason}
+}
+
+// hello tells the registry who this agent is.
+func (a *agent) hello() lease.Hello {
+	a.advertised.Lock()
+	address := a.advertised.address
+	a.advertised.Unlock()
+	h := lease.Hello{BootID: bootID(), Version: version.Version, Advertise: address, Simulated: a.hall != nil}
+	if a.gpu != nil {
+		h.Roles = append(h.Roles, lease.RoleGPU)
+	}
+	if a.facility != nil {
+		h.Roles = append(h.Roles, lease.RoleFacility)
+		h.Devices = a.claims.wanted()
+	}
+	h.Facts.Kernel = kernelRelease()
+	h.Facts.Simulated = a.hall != nil
+	return h
+}
+
+func bootID() string {
+	data, _ := os.ReadFile("/proc/sys/kernel/random/boot_id") // absent outside Linux
+	return strings.TrimSpace(string(data))
+}
+
+func kernelRelease() string {
+	data, _ := os.ReadFile("/proc/sys/kernel/osrelease")
+	return strings.TrimSpace(string(data))
+}
+
+// credentials are the TLS credentials towards the registry. Plain text is for
+// this machine only, unless allow_insecure says otherwise.
+func (t registryTarget) credentials() (credentials.TransportCredentials, error) {
+	if t.TLS == (tlsClient{}) {
+		remote := slices.ContainsFunc(t.Addresses, func(address string) bool { return !isLoopback(address) })
+		if remote && !t.AllowInsecure {
+			return nil, errors.New("registry: no tls for a registry on another machine; set registry.tls, or registry.allow_insecure to beat in clear text")
+		}
+		return nil, nil
+	}
+	cfg := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: t.TLS.ServerName}
+	if t.TLS.CAFile != "" {
+		pem, err := config.ReadFile(t.TLS.CAFile, 1<<20)
+		if err != nil {
+			return nil, fmt.Errorf("registry.tls.ca_file: %w", err)
+		}
+		cfg.RootCAs = x509.NewCertPool()
+		if !cfg.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("registry.tls.ca_file: %s holds no certificate", t.TLS.CAFile)
+		}
+	}
+	if (t.TLS.CertFile == "") != (t.TLS.KeyFile == "") {
+		return nil, errors.New("registry.tls: cert_file and key_file belong together")
+	}
+	if t.TLS.CertFile != "" {
+		// Read at each handshake, so that a renewed certificate needs no restart.
+		load := func() (*tls.Certificate, error) {
+			cert, err := tls.LoadX509KeyPair(t.TLS.CertFile, t.TLS.KeyFile)
+			return &cert, err
+		}
+		if _, err := load(); err != nil {
+			return nil, fmt.Errorf("registry.tls: %w", err)
+		}
+		cfg.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return load() }
+	}
+	return credentials.NewTLS(cfg), nil
+}
+
+func isLoopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		host = address
+	}
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// simDialer gives a simulated node its network: cut while the node is down.
+type simDialer struct {
+	down func() bool
+}
+
+func (d *simDialer) dial(ctx context.Context, address string) (net.Conn, error) {
+	if d.down() {
+		return nil, errors.New("the simulated node is down")
+	}
+	conn, err := (&net.Dialer{Timeout: 10 * time.Second}).DialContext(ctx, "tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	return &simConn{Conn: conn, down: d.down}, nil
+}
+
+// simConn is a connection that breaks when the simulated node goes down.
+type simConn struct {
+	net.Conn
+	down func() bool
+	once sync.Once
+}
+
+// Write fails, and closes the connection, once the node is down.
+func (c *simConn) Write(p []byte) (int, error) {
+	if c.down() {
+		c.once.Do(func() { _ = c.Close() })
+		return 0, errors.New("the simulated node is down")
+	}
+	return c.Conn.Write(p)
+}
