@@ -37,7 +37,7 @@ type Hello struct {
 // Bounds of what a beat may carry.
 const (
 	// maxMessage is the largest beat, bytes: 4,096 devices with long names.
-	maxMessage  = 256 << 10
+	maxMessage  = 1 << 20
 	maxUUIDs    = 512 // 8 GPUs with 7 instances each, eight times over
 	maxDevices  = 4096
 	maxBreaches = 64
@@ -99,7 +99,7 @@ func (h *Hello) wire(epoch uint64) *leasepb.Hello {
 	facts := map[string]string{}
 	put := func(key, value string) {
 		if value != "" {
-			facts[key] = value
+			facts[key] = clip(value)
 		}
 	}
 	put("driver", h.Facts.Driver)

@@ -145,7 +145,7 @@ func (c *core) sweepAgents(v int64) {
 	}
 	c.agentsAt = v + int64(c.cfg.TTL)
 	for id, a := range c.agents {
-		if a.stream == 0 && v-a.last > 10*int64(c.cfg.TTL) {
+		if v-a.last > 10*int64(c.cfg.TTL) {
 			c.release(id, nil)
 			delete(c.agents, id)
 		}

@@ -227,7 +227,7 @@ func (c *core) compare(n *node) {
 // cool-down before it is so again.
 func (c *core) judge(n *node, b *beatInventory, v int64, now time.Time, gpus bool) {
 	g := n.gpus
-	old := gpus && v-g.freshAt > int64(c.cfg.TTL)
+	old := gpus && max(v-g.freshAt, int64(b.age)) > int64(c.cfg.TTL)
 	switch {
 	case g.diff == "":
 		g.badRun = 0

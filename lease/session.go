@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/go-kit/log/level"
@@ -132,7 +133,7 @@ type session struct {
 	full   bool // the next beat tells hello and the whole inventory
 	beats  int  // since the last full one
 	hash   uint64
-	hello  bool // hello was told on this stream
+	open   int // beats without an answer: answers come in order, one for each
 }
 
 // run beats and takes the answers. It returns nil when ctx ends.
@@ -190,7 +191,7 @@ func (s *session) send(intent *leasepb.Intent) error {
 		m.GpuUuids, s.hash, s.beats = uuids, hash, 0
 	}
 	if b.Breaches != nil {
-		m.Breaches = b.Breaches()
+		m.Breaches = clipAll(b.Breaches(), maxBreaches)
 	}
 	if s.full || b.announce.Swap(false) {
 		hello := Hello{Roles: []string{RoleGPU}}
@@ -200,6 +201,7 @@ func (s *session) send(intent *leasepb.Intent) error {
 		m.Hello = hello.wire(b.epoch)
 	}
 	s.full = false
+	s.open++
 	b.sent.Add(1)
 	return s.stream.Send(m)
 }
@@ -207,6 +209,7 @@ func (s *session) send(intent *leasepb.Intent) error {
 // take acts on an answer. It returns whether the beat was accepted.
 func (s *session) take(r *leasepb.HeartbeatReply) bool {
 	b := s.b
+	s.open--
 	if next := time.Duration(r.GetNextBeatMs()) * time.Millisecond; next > 0 && next <= maxInterval {
 		b.interval.Store(int64(next))
 	}
@@ -247,17 +250,13 @@ func (s *session) farewell(replies <-chan *leasepb.HeartbeatReply, ended chan er
 	}
 	timer := time.NewTimer(stopTimeout)
 	defer timer.Stop()
-	want := leasepb.State_MAINT
-	if s.b.Config.Leave {
-		want = leasepb.State_DRAINING
-	}
 	if s.send(intent) != nil {
 		return
 	}
 	for {
 		select {
-		case r := <-replies:
-			if r.GetState() == want || r.GetState() == leasepb.State_UNKNOWN {
+		case <-replies:
+			if s.open--; s.open <= 0 {
 				_ = s.stream.CloseSend() // the stream ends anyway
 				return
 			}
@@ -281,5 +280,18 @@ func hashOf(uuids []string) uint64 {
 	return h.Sum64()
 }
 
-// clip bounds a text for the wire.
-func clip(s string) string { return s[:min(len(s), maxText)] }
+// clip bounds a text for the wire, which takes valid UTF-8 only.
+func clip(s string) string {
+	return strings.ToValidUTF8(s[:min(len(s), maxText)], "?")
+}
+
+// clipAll bounds a list of names for the wire.
+func clipAll(list []string, most int) []string {
+	out := make([]string, 0, min(len(list), most))
+	for _, s := range list[:min(len(list), most)] {
+		if s != "" {
+			out = append(out, clip(s))
+		}
+	}
+	return out
+}

@@ -163,6 +163,9 @@ func (s *Server) apply(p *peer, b *beat, out *leasepb.HeartbeatReply) (tell bool
 			return false, nil, nil
 		}
 	}
+	if p.facility && b.hello == nil && s.core.agents[p.id] == nil {
+		out.WantInventory = true // forgotten after a long silence
+	}
 	refused, changed, r := s.core.pollDevices(b, !p.facility, now)
 	if r != nil {
 		return false, nil, r
