@@ -31,7 +31,7 @@ func planCoolingLoss(h *Hall) ([]Fault, func(int64), error) {
 			return at(site.KindCooling, u.id), func(int64) { u.stopped = true }, nil
 		}
 	}
-	return nil, nil, errors.New("no cooling unit serves a rack with GPU nodes alone")
+	return nil, nil, errors.New("no cooling unit of the site is the only one of a rack with GPU nodes")
 }
 
 // The rack's airflow falls to an eighth, its fans stir the trapped air, and a
