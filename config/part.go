@@ -80,15 +80,21 @@ func (p Part) Position() string {
 }
 
 // plain copies a node tree without comments, anchors and flow style, so that
-// each key gets a line of its own when written. Aliases are refused: the anchor
+// each key gets a line of its own when written, and with one kind of quotes (the
+// library does not write all folded texts as it read them). Aliases are refused: the anchor
 // may lie outside the part.
 func plain(node *yaml.Node) (*yaml.Node, error) {
 	if node.Kind == yaml.AliasNode {
 		return nil, &yaml.TypeError{Errors: []string{
 			fmt.Sprintf("line %d: alias *%s: aliases are not understood here", node.Line, node.Value)}}
 	}
-	out := &yaml.Node{Kind: node.Kind, Style: node.Style &^ yaml.FlowStyle, Tag: node.Tag,
+	out := &yaml.Node{Kind: node.Kind, Style: node.Style & yaml.TaggedStyle, Tag: node.Tag,
 		Value: node.Value, Line: node.Line, Column: node.Column}
+	if node.Style&(yaml.DoubleQuotedStyle|yaml.SingleQuotedStyle|yaml.LiteralStyle|yaml.FoldedStyle) != 0 {
+		out.Style |= yaml.DoubleQuotedStyle
+	} else if node.Kind == yaml.ScalarNode && node.ShortTag() == "!!null" {
+		out.Value = "null" // an empty key would be read as an empty text
+	}
 	for _, child := range node.Content {
 		c, err := plain(child)
 		if err != nil {
