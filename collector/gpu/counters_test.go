@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gpu
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rackpulse/rackpulse/collector"
+)
+
+func TestDefaultCounters(t *testing.T) {
+	c, err := loadCounters("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// dcgm-exporter's default set (its default-counters.csv) and ours behind it.
+	wantNames := strings.Fields(`SM_CLOCK MEM_CLOCK MEMORY_TEMP GPU_TEMP POWER_USAGE TOTAL_ENERGY_CONSUMPTION
+		PCIE_REPLAY_COUNTER GPU_UTIL MEM_COPY_UTIL ENC_UTIL DEC_UTIL XID_ERRORS FB_FREE FB_USED FB_RESERVED
+		UNCORRECTABLE_REMAPPED_ROWS CORRECTABLE_REMAPPED_ROWS ROW_REMAP_FAILURE NVLINK_BANDWIDTH_TOTAL VGPU_LICENSE_STATUS
+		DCGM_FI_PROF_GR_ENGINE_ACTIVE DCGM_FI_PROF_PIPE_TENSOR_ACTIVE DCGM_FI_PROF_DRAM_ACTIVE
+		DCGM_FI_PROF_PCIE_TX_BYTES DCGM_FI_PROF_PCIE_RX_BYTES
+		FAN_SPEED PCIE_LINK_GEN PCIE_LINK_WIDTH ECC_SBE_VOL_TOTAL ECC_DBE_VOL_TOTAL
+		NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL POWER_MGMT_LIMIT`)
+	var names []string
+	for _, m := range c.metrics {
+		names = append(names, strings.TrimPrefix(m.name, "DCGM_FI_DEV_"))
+		if m.help == "" {
+			t.Errorf("%s has no help", m.name)
+		}
+	}
+	if !slices.Equal(names, wantNames) {
+		t.Errorf("metrics:\n got %q\nwant %q", names, wantNames)
+	}
+	if !slices.Equal(c.labels, []string{"DCGM_FI_DRIVER_VERSION"}) {
+		t.Errorf("labels: %q", c.labels)
+	}
+	for _, name := range alwaysRead {
+		if !slices.Contains(c.fields(), name) {
+			t.Errorf("%s is not read", name)
+		}
+	}
+}
+
+func TestParseCounters(t *testing.T) {
+	c, err := parseCounters(strings.NewReader("\ufeff# comment\n\n"+
+		"DCGM_FI_DEV_GPU_TEMP_CELSIUS, gauge, by its name of DCGM 4.6\n"+
+		"dcgm_fb_used,gauge,by its oldest name\n"+
+		"DCGM_FI_DEV_CLOCKS_EVENT_REASONS, gauge, has two old names\n"+
+		"DCGM_FI_DEV_ECC_DBE_AGG_TOTAL , counter , \"Errors, counted, \"\"all\"\"\"\n"+
+		"DCGM_FI_DEV_SERIAL, label, Serial\n"+
+		"DCGM_EXP_XID_ERRORS_COUNT, gauge, computed there\n"), "c.csv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantMetrics := []counter{
+		{"DCGM_FI_DEV_GPU_TEMP", "by its name of DCGM 4.6", collector.Gauge},
+		{"DCGM_FI_DEV_FB_USED", "by its oldest name", collector.Gauge},
+		{"DCGM_FI_DEV_CLOCKS_EVENT_REASONS", "has two old names", collector.Gauge},
+		{"DCGM_FI_DEV_ECC_DBE_AGG_TOTAL", `Errors, counted, "all"`, collector.Counter},
+	}
+	if !slices.Equal(c.metrics, wantMetrics) {
+		t.Errorf("metrics: %+v", c.metrics)
+	}
+	if !slices.Equal(c.labels, []string{"DCGM_FI_DEV_SERIAL"}) {
+		t.Errorf("labels: %q", c.labels)
+	}
+	if len(c.skipped) != 1 || !strings.Contains(c.skipped[0], "rackpulse_gpu_xid_errors_total") {
+		t.Errorf("skipped: %q", c.skipped)
+	}
+}
+
+func TestParseCountersErrors(t *testing.T) {
+	f := func(text, wantErr string) {
+		t.Helper()
+		_, err := parseCounters(strings.NewReader(text), "c.csv")
+		if err == nil || err.Error() != wantErr {
+			t.Errorf("%q: got %v, want %s", text, err, wantErr)
+		}
+	}
+	const temp = "DCGM_FI_DEV_GPU_TEMP, gauge, t\n"
+	f("", "c.csv: no counters")
+	f("# only\n", "c.csv: no counters")
+	f(temp+"\nDCGM_FI_DEV_GPU_UTIL gauge\n", `c.csv:3: want 'field, type, help', got "DCGM_FI_DEV_GPU_UTIL gauge"`)
+	f(temp+"DCGM_FI_DEV_GPU_TEMPERATURE, gauge, t\n", `c.csv:2: unknown DCGM field "DCGM_FI_DEV_GPU_TEMPERATURE"`)
+	f("DCGM_FI_DEV_GPU_UTIL, histogram, u\n", `c.csv:1: field DCGM_FI_DEV_GPU_UTIL: unknown type "histogram" (gauge, counter or label)`)
+	f(temp+"DCGM_FI_DEV_GPU_TEMP_CELSIUS, gauge, again\n", "c.csv:2: field DCGM_FI_DEV_GPU_TEMP is already on line 1")
+	f("DCGM_FI_DRIVER_VERSION, label, only a label\n", "c.csv: no counters")
+	f(temp+strings.Repeat("# filler filler filler filler\n", 40000), "c.csv: larger than 1048576 bytes")
+
+	path := filepath.Join(t.TempDir(), "counters.csv")
+	if err := os.WriteFile(path, []byte("nonsense\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := New(Config{CountersFile: path}, Deps{}); err == nil || !strings.Contains(err.Error(), path+":1: want") {
+		t.Errorf("New: %v", err)
+	}
+	if _, err := New(Config{CountersFile: path + "x"}, Deps{}); err == nil || !strings.Contains(err.Error(), "gpu.counters_file") {
+		t.Errorf("New without file: %v", err)
+	}
+}
+
+func TestGates(t *testing.T) {
+	c, err := loadCounters("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := newLayout(c, "Hostname")
+	f := func(metric string, lo, hi float64) {
+		t.Helper()
+		d := l.descs[metric]
+		if d.Min != lo || d.Max != hi {
+			t.Errorf("%s: gate %v..%v, want %v..%v", metric, d.Min, d.Max, lo, hi)
+		}
+	}
+	f("DCGM_FI_DEV_GPU_TEMP", -20, 130)
+	f("DCGM_FI_DEV_GPU_UTIL", 0, 100)
+	f("DCGM_FI_DEV_POWER_USAGE", 0, 4200)
+	f("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", 0, 1e18)
+	f("DCGM_FI_DEV_VGPU_LICENSE_STATUS", 0, 0)
+	for name := range gates {
+		if n, ok := fieldNames()[name]; !ok || n.metric != name {
+			t.Errorf("gate of %s: no metric has that name", name)
+		}
+	}
+}
+
+func TestConfigErrors(t *testing.T) {
+	f := func(cfg Config, wantErr string) {
+		t.Helper()
+		_, err := New(cfg, Deps{})
+		if err == nil || !strings.HasPrefix(err.Error(), wantErr) {
+			t.Errorf("%+v: got %v, want %s...", cfg, err, wantErr)
+		}
+	}
+	f(Config{Interval: 3_000_000}, "gpu.interval: 3ms is below 100ms")
+	f(Config{ReadTimeout: 1}, "gpu.read_timeout: ")
+	f(Config{OpenTimeout: -1}, "gpu.open_timeout: ")
+	f(Config{Source: "cuda"}, `gpu.source: unknown GPU source "cuda" (this build has auto, `)
+	f(Config{Source: "sim"}, "gpu.source: GPU source sim: no simulation was asked for")
+	f(Config{HostnameLabel: "host"}, `gpu.hostname_label: "host" is none of`)
+	f(Config{DCGM: DCGMConfig{Address: "localhost:5555"}}, `gpu.dcgm.address: "localhost:5555" is not`)
+}
+
+func TestHostnameLabel(t *testing.T) {
+	c := &counters{metrics: []counter{{fieldTemp, "t", collector.Gauge}}, labels: []string{fieldDriver}}
+	d := device(3)
+	d.MIGProfile, d.MIGID = "1g.10gb", "7"
+	f := func(setting string, wantLabels, wantValues string) {
+		t.Helper()
+		l := newLayout(c, setting)
+		labels := strings.Join(l.descs[fieldTemp].Labels, " ")
+		values := strings.Join(l.values(&d, "550.1", "h"), " ")
+		if labels != wantLabels || values != wantValues {
+			t.Errorf("%s:\n got %s = %s\nwant %s = %s", setting, labels, values, wantLabels, wantValues)
+		}
+	}
+	const l0 = "gpu UUID pci_bus_id device modelName GPU_I_PROFILE GPU_I_ID "
+	const v0 = "3 GPU-3 00000000:03:00.0 nvidia3 NVIDIA H100 1g.10gb 7 "
+	f("Hostname", l0+"Hostname DCGM_FI_DRIVER_VERSION", v0+"h 550.1")
+	f("hostname", l0+"hostname DCGM_FI_DRIVER_VERSION", v0+"h 550.1")
+	f("both", l0+"Hostname hostname DCGM_FI_DRIVER_VERSION", v0+"h h 550.1")
+	f("none", l0+"DCGM_FI_DRIVER_VERSION", v0+"550.1")
+}
