@@ -188,7 +188,7 @@ func units(u, height int) string {
 	return strconv.Itoa(u) + "-" + strconv.Itoa(u+height-1)
 }
 
-// cable is one socket in use, with the place that used it first.
+// cable is the place in the file that uses a socket.
 type cable struct {
 	path string
 	line int
@@ -204,38 +204,46 @@ func (p *parser) checkCabling(s *Site) {
 			continue
 		}
 		for i, ref := range n.Outlets {
-			if p.checkSocket(one.spot, used, "outlets", i, KindPDU, ref) {
-				p.checkOutlet(one.spot, i, ref, count)
+			at := p.socketAt(one.spot, n.ID, "outlets", i)
+			if p.checkSocket(at, used, KindPDU, "outlet", ref) {
+				p.checkOutlet(at, ref, count)
 			}
 		}
 		for i, ref := range n.Ports {
-			p.checkSocket(one.spot, used, "ports", i, KindSwitch, ref)
+			p.checkSocket(p.socketAt(one.spot, n.ID, "ports", i), used, KindSwitch, "port", ref)
 		}
 	}
 }
 
-// checkSocket checks one "DEVICE/PART" reference.
-func (p *parser) checkSocket(s spot, used map[string]cable, key string, i int, kind, ref string) bool {
-	line, path := s.itemLine(key, i), join(s.path, key)+index1("", i)
+// socketAt is the place of a node's outlet or port i in the file.
+func (p *parser) socketAt(s spot, node, key string, i int) cable {
+	if exprs := p.exprs[key+"/"+node]; i < len(exprs) {
+		i = exprs[i]
+	}
+	return cable{index1(join(s.path, key), i), s.itemLine(key, i)}
+}
+
+// checkSocket checks one "DEVICE/PART" reference; what is its name in messages.
+func (p *parser) checkSocket(at cable, used map[string]cable, kind, what, ref string) bool {
 	device, part := SplitRef(ref)
 	if !isPart(part) {
-		p.add(line, path, "%s; want %s/%s", quote(ref), label(kind), strings.TrimSuffix(key, "s"))
+		p.add(at.line, at.path, "%s; want %s/%s", quote(ref), label(kind), what)
 		return false
 	}
-	if !p.checkRef(line, path, kind, device) {
+	if !p.checkRef(at.line, at.path, kind, device) {
 		return false
 	}
-	if first, twice := used[key+ref]; twice {
-		p.add(line, path, "%s %s is used twice (first by %s at line %d)",
-			strings.TrimSuffix(key, "s"), quote(ref), first.path, first.line)
+	if first, twice := used[what+ref]; twice {
+		p.add(at.line, at.path, "%s %s is used twice (first by %s at line %d)",
+			what, quote(ref), first.path, first.line)
 		return false
 	}
-	used[key+ref] = cable{path, line}
+	used[what+ref] = at
 	return true
 }
 
 // checkOutlet checks an outlet against the number that its PDU declares.
-func (p *parser) checkOutlet(s spot, i int, ref string, count map[string]int) {
+func (p *parser) checkOutlet(at cable, ref string, count map[string]int) {
 	id, part := SplitRef(ref)
 	one, _ := p.find(KindPDU, id)
 	declared := one.noun.(*PDU).Outlets
@@ -244,10 +252,8 @@ func (p *parser) checkOutlet(s spot, i int, ref string, count map[string]int) {
 	switch {
 	case declared == 0:
 	case err == nil && (number < 1 || number > declared):
-		p.add(s.itemLine("outlets", i), join(s.path, "outlets")+index1("", i),
-			"outlet %s, but pdu %s has %d outlets", quote(ref), quote(id), declared)
+		p.add(at.line, at.path, "outlet %s, but pdu %s has %d outlets", quote(ref), quote(id), declared)
 	case count[id] == declared+1:
-		p.add(s.itemLine("outlets", i), join(s.path, "outlets")+index1("", i),
-			"more outlets of pdu %s in use than the %d it has", quote(id), declared)
+		p.add(at.line, at.path, "more outlets of pdu %s in use than the %d it has", quote(id), declared)
 	}
 }

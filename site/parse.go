@@ -43,7 +43,12 @@ func Parse(name string, data []byte) (*Site, error) {
 	if len(data) > maxFileBytes {
 		return nil, fmt.Errorf("%s: file is larger than %d MiB", name, maxFileBytes>>20)
 	}
-	p := &parser{problems: problems{file: name}, ids: map[string]map[string]item{}, names: maxNames}
+	p := &parser{
+		problems: problems{file: name},
+		ids:      map[string]map[string]item{},
+		names:    maxNames,
+		exprs:    map[string][]int{},
+	}
 	root := p.document(data)
 	if root == nil {
 		return nil, p.err()
@@ -66,6 +71,9 @@ type parser struct {
 	// ids holds who used an id first, by scope (see scopeOf).
 	ids   map[string]map[string]item
 	names int // names that ranges may still expand to
+	// exprs holds which expression of the file gave each outlet or port of a
+	// single node, by "outlets/NODE".
+	exprs map[string][]int
 }
 
 // item is one entity with its place in the file.

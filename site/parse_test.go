@@ -87,17 +87,21 @@ func TestParseBoundsSize(t *testing.T) {
 // their sum gets out of hand.
 func TestParseBoundsNames(t *testing.T) {
 	var b strings.Builder
-	b.WriteString("site: {id: s1}\nnode_classes: [{id: ws, rackless: true}]\nnodes:\n")
-	for i := range 9 {
-		fmt.Fprintf(&b, "- {id: \"n%d-[1-65536]\", class: ws}\n", i)
+	b.WriteString("site: {id: s1}\nnode_classes: [{id: ws, rackless: true}]\nnodes:\n- id: n[1-2]\n  class: ws\n  outlets:\n")
+	for range 9 {
+		b.WriteString("  - p/[1-65536]\n")
 	}
 	_, err := Parse("site.yml", []byte(b.String()))
-	// Nine times 65,536 is more than 524,288 = 8 x 65,536; the class's own name
-	// takes one, so the eighth is refused and the ninth fits no more either.
-	want := `site.yml:11: nodes[7].id: the ranges of this file have more than 524288 names
-site.yml:12: nodes[8].id: the ranges of this file have more than 524288 names`
-	if err == nil || err.Error() != want {
-		t.Errorf("got %.300v", err)
+	// 524,288 is 8 x 65,536, and the ids take three: the eighth list is too much.
+	var want []string
+	for i := range 7 {
+		want = append(want, fmt.Sprintf(`site.yml:%d: nodes[0].outlets[%d]: "p/[1-65536]" gives 65536 names, but the id gives 2`, i+7, i))
+	}
+	for i := 7; i < 9; i++ {
+		want = append(want, fmt.Sprintf("site.yml:%d: nodes[0].outlets[%d]: the ranges of this file have more than 524288 names", i+7, i))
+	}
+	if err == nil || err.Error() != strings.Join(want, "\n") {
+		t.Errorf("got\n%v\nwant\n%s", err, strings.Join(want, "\n"))
 	}
 }
 

@@ -152,8 +152,8 @@ func exampleRange(item string, n int) string {
 // exporters.
 func (p *parser) spreadNodes(s spot, nodes []Node) {
 	first := nodes[0]
-	outlets := p.spreadList(s, "outlets", first.Outlets, len(nodes))
-	ports := p.spreadList(s, "ports", first.Ports, len(nodes))
+	outlets := p.spreadList(s, first.ID, "outlets", first.Outlets, len(nodes))
+	ports := p.spreadList(s, first.ID, "ports", first.Ports, len(nodes))
 	exporters := p.spreadExporters(s, first.Exporters, len(nodes))
 	height := p.classHeight(first.Class)
 	above := map[string]int{} // rack -> units taken by earlier nodes of this entry
@@ -168,13 +168,16 @@ func (p *parser) spreadNodes(s spot, nodes []Node) {
 }
 
 // spreadList hands out each expression of a list over n nodes; a single node
-// takes all items.
-func (p *parser) spreadList(s spot, key string, exprs []string, n int) [][]string {
+// takes all items. id is the first node's.
+func (p *parser) spreadList(s spot, id, key string, exprs []string, n int) [][]string {
 	out := make([][]string, n)
 	for e, expr := range exprs {
 		line, path := s.itemLine(key, e), index1(join(s.path, key), e)
 		if n == 1 {
 			items, _ := p.expand(line, path, expr)
+			for range items {
+				p.exprs[key+"/"+id] = append(p.exprs[key+"/"+id], e)
+			}
 			out[0] = append(out[0], items...)
 			continue
 		}
