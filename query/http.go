@@ -62,7 +62,7 @@ func NewHTTP(cfg Config) (Querier, error) {
 		return nil, errors.New("prometheus url: not a valid url") // err would show the password
 	}
 	if (base.Scheme != "http" && base.Scheme != "https") || base.Host == "" {
-		return nil, fmt.Errorf("prometheus url %q: want http://HOST or https://HOST", base.Redacted())
+		return nil, errors.New("prometheus url: want http://HOST or https://HOST")
 	}
 	if err := cfg.HTTP.Validate(); err != nil {
 		return nil, fmt.Errorf("prometheus client: %w", err)

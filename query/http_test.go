@@ -151,6 +151,7 @@ func TestBadConfig(t *testing.T) {
 	f(Config{}, "want http://HOST")
 	f(Config{URL: "prom:9090"}, "want http://HOST")
 	f(Config{URL: "http://ops:hunter2@prom:port"}, "not a valid url")
+	f(Config{URL: "ops:hunter2@prom:9090"}, "want http://HOST")
 	f(Config{URL: "ftp://ops:hunter2@prom"}, "want http://HOST")
 	f(Config{URL: "http://ops:hunter2@prom", HTTP: promconfig.HTTPClientConfig{BasicAuth: &promconfig.BasicAuth{Username: "x"}}}, "basic_auth")
 	f(Config{URL: "https://prom", HTTP: promconfig.HTTPClientConfig{TLSConfig: promconfig.TLSConfig{CAFile: "no/such/ca.pem"}}}, "no/such/ca.pem")
