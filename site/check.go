@@ -146,7 +146,7 @@ func (p *parser) checkPlace(s spot, n *Node) {
 }
 
 // checkSpace checks that what stands in a rack fits and does not overlap.
-func (p *parser) checkSpace(s *Site) {
+func (p *parser) checkSpace() {
 	type unit struct {
 		rack string
 		u    int
@@ -195,7 +195,7 @@ type cable struct {
 }
 
 // checkCabling checks that every outlet and port is used once and exists.
-func (p *parser) checkCabling(s *Site) {
+func (p *parser) checkCabling() {
 	used := map[string]cable{}
 	count := map[string]int{} // PDU -> outlets in use
 	for _, one := range p.items {

@@ -55,8 +55,8 @@ func Parse(name string, data []byte) (*Site, error) {
 	}
 	s := p.site(root)
 	p.checkRefs()
-	p.checkCabling(s)
-	p.checkSpace(s)
+	p.checkCabling()
+	p.checkSpace()
 	if err := p.err(); err != nil {
 		return nil, err
 	}
