@@ -6,6 +6,8 @@ import (
 	"math"
 	"testing"
 	"time"
+
+	"github.com/rackpulse/rackpulse/site"
 )
 
 func near(t *testing.T, what string, got, want, tolerance float64) {
@@ -88,8 +90,8 @@ func TestEnergyIsPowerOverWallTime(t *testing.T) {
 		a, b := from.PDUs["r01-a"], to.PDUs["r01-a"]
 		near(t, "PDU watts", (b.EnergyJ-a.EnergyJ)/dt, b.PowerWatts, 100)
 		port := func(s *State) float64 { return s.Switches["tor01"].Ports["Ethernet1"].RxBytes }
-		// 37 % of 400 Gb/s.
-		near(t, "port bytes per second", (port(to)-port(from))/dt, .37*50e9, .03*50e9)
+		// 2 % + .97 x 35 % of 400 Gb/s.
+		near(t, "port bytes per second", (port(to)-port(from))/dt, .36*50e9, .03*50e9)
 	}
 	h := newHall(t, Spec{Seed: 6})
 	a, b := after(h, 0), after(h, 3600)
@@ -122,54 +124,84 @@ func meanRth(n *Node, inlet float64) (kelvinsPerWatt float64, ok bool) {
 	return kelvinsPerWatt / max(1, count), count > 0
 }
 
-// Steady state of several halls for an hour: limits, thermal resistance
-// (captures: .032 K/W H100, .044 K/W H200), idle power (70-78 W, 345 MHz).
+// Steady state of several halls for an hour: inlets and GPUs stay far below
+// their limits, most nodes work, some idle.
 func TestSteady(t *testing.T) {
 	busy, idle := 0, 0
-	for seed := range int64(6) {
+	for seed := range int64(4) {
 		h := newHall(t, Spec{Seed: seed})
-		for at := 0; at <= 3600; at += 60 {
+		for at := 0; at <= 3600; at += 90 {
 			s := after(h, at)
-			for id, c := range s.Sensors {
-				if len(id) > 6 && id[3:6] == "-in" && (c < 18 || c > 27) {
-					t.Errorf("seed %d, %d s: sensor %s reads %v", seed, at, id, c)
-				}
-				if id[len(id)-3:] == "-rh" && (c < .3 || c > .7) {
-					t.Errorf("seed %d, %d s: sensor %s reads %v", seed, at, id, c)
+			for _, sn := range h.site.Sensors {
+				c := s.Sensors[sn.ID]
+				switch sn.Measures {
+				case "inlet_temperature":
+					near(t, sn.ID, c, 22.5, 4.5)
+				case "inlet_humidity":
+					near(t, sn.ID, c, .48, .12)
 				}
 			}
-			for _, sn := range h.site.Nodes {
+			for _, sn := range h.site.Nodes[:16] {
 				n := s.Nodes[sn.ID]
-				if !n.Up || sn.ID == "ws01" {
-					continue
-				}
 				if n.GPUs[0].Util >= .4 {
 					busy++
 				} else if n.GPUs[0].Util == 0 {
 					idle++
 				}
-				for _, g := range n.GPUs {
-					if g.TempC > 70 || g.ThermalSlowdown || g.LastXID != 0 || !g.Present {
-						t.Errorf("seed %d, %d s: %s %+v", seed, at, sn.ID, g)
-					}
-					if g.Util == 0 && g.TempC < 32 {
-						near(t, "idle GPU power", g.PowerWatts, 74, 4)
-						near(t, "idle GPU clock", g.SMClockMHz, 345, 0)
-					}
-				}
+				checkHealthy(t, sn.ID, n)
 			}
 		}
-		s := after(h, 3600)
-		for _, sn := range h.site.Nodes[:16] {
-			r, ok := meanRth(s.Nodes[sn.ID], s.Racks[sn.Rack].InletC)
-			if ok && (r < .032 || r > .046) {
-				t.Errorf("seed %d: %s has R_th %v K/W", seed, sn.ID, r)
-			}
-		}
+		checkRth(t, h, after(h, 3600))
 	}
 	if share := float64(busy) / float64(busy+idle); share < .75 || share > .95 {
 		t.Errorf("%.0f %% of the nodes are busy", 100*share)
 	}
+}
+
+// checkHealthy knows an idle H100 from dumps: 70-78 W at 345 MHz.
+func checkHealthy(t *testing.T, id string, n *Node) {
+	t.Helper()
+	for _, g := range n.GPUs {
+		if !n.Up || g.TempC > 70 || g.ThermalSlowdown || g.LastXID != 0 || !g.Present {
+			t.Errorf("%s %+v", id, g)
+		}
+		if g.Util == 0 && g.TempC < 32 {
+			near(t, "idle GPU power", g.PowerWatts, 74, 4)
+			near(t, "idle GPU clock", g.SMClockMHz, 345, 0)
+		}
+	}
+}
+
+// checkRth knows .032 K/W (H100, not settled) to .044 K/W (H200) from captures.
+func checkRth(t *testing.T, h *Hall, s *State) {
+	t.Helper()
+	for _, sn := range h.site.Nodes[:16] {
+		if r, ok := meanRth(s.Nodes[sn.ID], s.Racks[sn.Rack].InletC); ok {
+			near(t, sn.ID+" R_th", r, .039, .007)
+		}
+	}
+}
+
+// A capture of an H200 shows 28 C at 78 W and 52 C at 627 W in air of about
+// 24.6 C; a workstation's room has 23 C, so all is 1.6 K cooler. One GPU of a
+// node has no other in front of it.
+func TestH200Capture(t *testing.T) {
+	h := newHall(t, Spec{Site: &site.Site{
+		NodeClasses: []site.NodeClass{{ID: "h200", GPUs: 1, GPUModel: "NVIDIA H200"}},
+		Nodes:       []site.Node{{ID: "n1", Class: "h200"}},
+	}})
+	at := func(load float64, when int) GPU {
+		h.nodes[0].load = load
+		return after(h, when).Nodes["n1"].GPUs[0]
+	}
+	g := at(0, 900)
+	near(t, "idle power", g.PowerWatts, 74, 5)
+	near(t, "idle temperature", g.TempC, 28-1.6, 2.5)
+	g = at(.88, 1800)
+	near(t, "load power", g.PowerWatts, 627, 20)
+	near(t, "load temperature", g.TempC, 52-1.6, 5)
+	near(t, "memory at load", g.MemTempC-g.TempC, -11+17*.12, 2)
+	near(t, "margin", g.MarginC, 87-g.TempC, 1.5)
 }
 
 // Jobs start and end on all nodes of a group at once: the same plateau at the

@@ -74,7 +74,7 @@ func (p *pdu) free() string {
 }
 
 // group makes an outlet stand for a group of cords, one on each phase, that
-// share within 3 %: a node that needs more than one outlet can carry has them.
+// share within 2 %: a node that needs more than one outlet can carry has them.
 func (p *pdu) group(outlet int) {
 	o, sum := &p.outlets[outlet], 0.
 	for i := range o.phase {

@@ -14,7 +14,7 @@ func planLoadOnly(h *Hall) ([]Fault, func(int64), error) {
 		return nil, nil, err
 	}
 	setLoad(r.nodes, .45)
-	return at(site.KindRack, r.id), func(int64) { setLoad(r.nodes, 1) }, nil
+	return at(site.KindRack, r.id), func(int64) { setLoad(r.nodes, .97) }, nil
 }
 
 func planCoolingLoss(h *Hall) ([]Fault, func(int64), error) {
