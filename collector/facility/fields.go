@@ -68,10 +68,13 @@ func newField(c FieldConfig, own string, kind func(id string) string) (field, er
 	if err != nil {
 		return field{}, err
 	}
-	if c.PartLabel == "" || c.Part != "" {
-		if c.Part, err = q.part(c.Part); err != nil {
-			return field{}, err
-		}
+	if c.PartLabel == "" {
+		c.Part, err = q.part(c.Part)
+	} else if q.PartLabel == "" || c.Part != "" {
+		err = fmt.Errorf("part_label does not go with quantity %s and part %q", q.Name, c.Part)
+	}
+	if err != nil {
+		return field{}, err
 	}
 	u, err := unitFor(c.Unit, q)
 	if err != nil {

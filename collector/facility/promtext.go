@@ -94,7 +94,7 @@ func (p *promParser) sample(name string, m *dto.Metric) []Reading {
 			continue
 		}
 		r := f.reading(v)
-		if f.Part == "" && f.PartLabel != "" {
+		if f.PartLabel != "" {
 			r.Part = labels[f.PartLabel]
 		}
 		r.At = at
