@@ -88,16 +88,17 @@ func (s *Server) flush(ctx context.Context) error {
 				"pending", len(s.ledger.todo), "err", err)
 			return fmt.Errorf("%d changes not in the ledger: %w", len(s.ledger.todo), err)
 		}
+		last := part[len(part)-1].event.ID
 		s.ledger.todo = slices.Delete(s.ledger.todo, 0, len(part))
-		s.advance(part)
+		s.advance(last)
 	}
 }
 
-// advance tells those who wait that the part is in the ledger.
-func (s *Server) advance(part []change) {
+// advance tells those who wait that the ledger holds all events up to id.
+func (s *Server) advance(id uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.committed = part[len(part)-1].event.ID
+	s.committed = id
 	close(s.flushed)
 	s.flushed = make(chan struct{})
 }
