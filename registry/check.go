@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package registry
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"gopkg.in/yaml.v3"
+)
+
+// place writes a key of a file as "registry.yml:7: grpc.listen". A key that is
+// not in the file gets the line of the nearest one above it.
+func place(path string, root *yaml.Node, keys []string) string {
+	node, line := root, 0
+	if node.Kind == yaml.DocumentNode && len(node.Content) > 0 {
+		node = node.Content[0]
+	}
+	for _, key := range keys {
+		found := false
+		for i := 0; node.Kind == yaml.MappingNode && i+1 < len(node.Content); i += 2 {
+			if node.Content[i].Value == key {
+				line, node, found = node.Content[i].Line, node.Content[i+1], true
+				break
+			}
+		}
+		if !found {
+			break
+		}
+	}
+	if line == 0 {
+		return path + ": " + strings.Join(keys, ".")
+	}
+	return fmt.Sprintf("%s:%d: %s", path, line, strings.Join(keys, "."))
+}
+
+// keyPath is place without a file.
+func keyPath(keys ...string) string { return strings.Join(keys, ".") }
+
+// check names all that is wrong with c, after defaults. at says where a key
+// stands.
+func (c *Config) check(at func(keys ...string) string) error {
+	var errs []error
+	bad := func(where, format string, args ...any) {
+		errs = append(errs, fmt.Errorf(where+": "+format, args...))
+	}
+	if c.Advertise != "" {
+		if _, _, err := splitAddress(c.Advertise); err != nil {
+			bad(at("advertise"), "%w", err)
+		}
+	}
+	if _, _, err := splitListen(c.GRPC.Listen); err != nil {
+		bad(at("grpc", "listen"), "%w", err)
+	}
+	t := c.GRPC.TLS
+	if (t.CertFile == "") != (t.KeyFile == "") {
+		bad(at("grpc", "tls"), "cert_file and key_file belong together")
+	}
+	if t.ClientCAFile != "" && t.CertFile == "" {
+		bad(at("grpc", "tls", "client_ca_file"), "client certificates need cert_file and key_file, too")
+	}
+	if err := c.Lease.Validate(); err != nil {
+		bad(at("lease"), "%w", err)
+	}
+	c.checkStore(at, bad)
+	c.checkActions(at, bad)
+	c.checkPrometheus(at, bad)
+	return errors.Join(errs...)
+}
+
+func (c *Config) checkStore(at func(...string) string, bad func(string, string, ...any)) {
+	switch c.Store.Kind {
+	case "bolt":
+		if len(c.Store.Endpoints) > 0 {
+			bad(at("store", "endpoints"), "kind bolt is a local file and has no endpoints")
+		}
+	case "etcd":
+		bad(at("store", "kind"), "etcd is not available in this version, only bolt is: one registry process with a local file")
+	default:
+		bad(at("store", "kind"), "unknown kind %q, want bolt", c.Store.Kind)
+	}
+}
+
+func (c *Config) checkActions(at func(...string) string, bad func(string, string, ...any)) {
+	switch c.Actions.Mode {
+	case "observe":
+	case "soft", "hard":
+		bad(at("actions", "mode"), "%s is not available in this version: it records what it would do (mode observe) and acts on no node", c.Actions.Mode)
+	default:
+		bad(at("actions", "mode"), "unknown mode %q, want observe", c.Actions.Mode)
+	}
+	if len(c.Actions.Targets) > 0 {
+		bad(at("actions", "targets"), "this version acts on no node, so targets would never be called; remove them")
+	}
+	if c.Actions.MaxPerMinute != 0 {
+		bad(at("actions", "max_per_minute"), "this version acts on no node, so there is nothing to bound; remove it")
+	}
+}
+
+func (c *Config) checkPrometheus(at func(...string) string, bad func(string, string, ...any)) {
+	p := c.Prometheus
+	if p.URL == "" {
+		if p.BasicAuth != nil || p.BearerTokenFile != "" || p.TLS != (ClientTLS{}) {
+			bad(at("prometheus"), "url is missing")
+		}
+		return
+	}
+	u, err := url.Parse(p.URL)
+	switch {
+	case err != nil: // err would show a password
+		bad(at("prometheus", "url"), "not a URL")
+	case u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
+		bad(at("prometheus", "url"), "%q, want http://HOST:PORT or https://HOST", u.Redacted())
+	case u.User != nil:
+		bad(at("prometheus", "url"), "holds a user; use basic_auth with a password_file")
+	}
+	if b := p.BasicAuth; b != nil && (b.Username == "" || b.PasswordFile == "") {
+		bad(at("prometheus", "basic_auth"), "wants username and password_file")
+	}
+	if p.BasicAuth != nil && p.BearerTokenFile != "" {
+		bad(at("prometheus"), "basic_auth and bearer_token_file exclude each other")
+	}
+	if (p.TLS.CertFile == "") != (p.TLS.KeyFile == "") {
+		bad(at("prometheus", "tls"), "cert_file and key_file belong together")
+	}
+}
+
+// splitListen takes a host:port to listen on apart; the host may be empty.
+func splitListen(address string) (host string, port int, err error) {
+	host, p, err := net.SplitHostPort(address)
+	if err != nil {
+		return "", 0, fmt.Errorf("%q is no host:port", address)
+	}
+	n, err := strconv.ParseUint(p, 10, 16)
+	if err != nil {
+		return "", 0, fmt.Errorf("%q has no port within 0 and 65535", address)
+	}
+	return host, int(n), nil
+}
+
+// maxHost is the longest host name, bytes (RFC 1035, 2.3.4).
+const maxHost = 255
+
+// splitAddress takes a host:port that can be dialled apart.
+func splitAddress(address string) (host string, port int, err error) {
+	host, port, err = splitListen(address)
+	switch {
+	case err != nil:
+		return "", 0, err
+	case port == 0:
+		return "", 0, fmt.Errorf("%q has no port", address)
+	}
+	return host, port, checkHost(host)
+}
+
+// checkHost refuses what is neither an IP address nor a host name: it becomes a
+// scrape target.
+func checkHost(host string) error {
+	if ip, err := netip.ParseAddr(host); err == nil {
+		if ip.IsUnspecified() {
+			return fmt.Errorf("host %q is not an address of one machine", host)
+		}
+		return nil
+	}
+	if host == "" || len(host) > maxHost {
+		return fmt.Errorf("host of %d bytes, 1 to %d are allowed", len(host), maxHost)
+	}
+	for _, r := range host {
+		if r != '-' && r != '.' && r != '_' && (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') {
+			return fmt.Errorf("host %q is no host name", host)
+		}
+	}
+	return nil
+}
+
+// isLoopback says whether only this machine reaches the address.
+func isLoopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return false
+	}
+	if host == "localhost" {
+		return true
+	}
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.IsLoopback()
+}
+
+// checkExposed refuses to take beats that nobody has to prove, or tokens in
+// clear text, from other machines. proven says that there are tokens of nodes.
+func (c *Config) checkExposed(address string, proven bool) error {
+	tls := c.GRPC.TLS
+	switch {
+	case c.GRPC.AllowInsecure || isLoopback(address):
+		return nil
+	case proven && tls.CertFile == "":
+		return fmt.Errorf("grpc.listen %s: the nodes' tokens would travel in clear text; set grpc.tls, listen on a loopback address, or say grpc.allow_insecure: true", address)
+	case !proven && tls.ClientCAFile == "":
+		return fmt.Errorf("grpc.listen %s: any machine could beat for any node; set grpc.tls.client_ca_file, give nodes tokens in auth.tokens_file, listen on a loopback address, or say grpc.allow_insecure: true", address)
+	}
+	return nil
+}

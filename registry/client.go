@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package registry
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	promconfig "github.com/prometheus/common/config"
+
+	"github.com/rackpulse/rackpulse/config"
+	"github.com/rackpulse/rackpulse/ledger"
+)
+
+const (
+	// clientTimeout bounds one request of a Client: a change waits up to 15 s
+	// for the ledger.
+	clientTimeout = 30 * time.Second
+	// maxAnswer bounds an answer, bytes: 10,000 nodes at 3 kB, twice.
+	maxAnswer = 64 << 20
+	// maxErrorText bounds what is shown of an answer that is not the API's.
+	maxErrorText = 200
+)
+
+// ClientConfig says how to reach a registry.
+type ClientConfig struct {
+	// URL is its base, such as "http://registry:9401".
+	URL string
+	// Token is sent with each request; the zero Secret: none.
+	Token config.Secret
+	TLS   ClientTLS
+}
+
+// Client speaks the registry's HTTP API. Its errors carry the registry's words.
+type Client struct {
+	base  *url.URL
+	token config.Secret
+	http  *http.Client
+}
+
+// StatusError is an answer that is not a success.
+type StatusError struct {
+	// Code is the HTTP status.
+	Code int
+	// Text is what the registry said.
+	Text string
+}
+
+// Error implements error.
+func (e *StatusError) Error() string { return fmt.Sprintf("registry: %s (HTTP %d)", e.Text, e.Code) }
+
+// NewClient makes a Client; nothing is dialled yet. Redirects are not followed:
+// they would carry the token elsewhere.
+func NewClient(cfg ClientConfig) (*Client, error) {
+	base, err := url.Parse(cfg.URL)
+	if err != nil || base.Scheme != "http" && base.Scheme != "https" || base.Host == "" {
+		return nil, fmt.Errorf("registry url %q: want http://HOST:PORT or https://HOST", cfg.URL)
+	}
+	if base.User != nil {
+		return nil, errors.New("registry url: holds a user; give the token instead")
+	}
+	h := promconfig.DefaultHTTPClientConfig
+	h.TLSConfig, h.FollowRedirects = cfg.TLS.config(), false
+	client, err := promconfig.NewClientFromConfig(h, "rackpulse-registry")
+	if err != nil {
+		return nil, fmt.Errorf("registry client: %w", err)
+	}
+	client.Timeout = clientTimeout
+	return &Client{base: base, token: cfg.Token, http: client}, nil
+}
+
+// Nodes lists the site's nodes with their leases, in the order of the site file.
+func (c *Client) Nodes(ctx context.Context) ([]Node, error) {
+	var out []Node
+	err := c.do(ctx, http.MethodGet, nil, nil, &out, "nodes")
+	return out, err
+}
+
+// Node returns one node.
+func (c *Client) Node(ctx context.Context, node string) (*Node, error) {
+	var out Node
+	return &out, c.do(ctx, http.MethodGet, nil, nil, &out, "nodes", node)
+}
+
+// Accept makes uuids the expected GPUs of a node; nil: those that it shows now.
+func (c *Client) Accept(ctx context.Context, node string, uuids []string, reason string) (*Node, error) {
+	list := uuidList(uuids)
+	return c.change(ctx, node, "accept", change{Reason: reason, UUIDs: &list})
+}
+
+// Drain takes a node out of service until Resume, over its restarts.
+func (c *Client) Drain(ctx context.Context, node, reason string) (*Node, error) {
+	return c.change(ctx, node, "drain", change{Reason: reason})
+}
+
+// Leave says that a node leaves, or has left, for good.
+func (c *Client) Leave(ctx context.Context, node, reason string) (*Node, error) {
+	return c.change(ctx, node, "leave", change{Reason: reason})
+}
+
+// Resume ends a drain or a maintenance.
+func (c *Client) Resume(ctx context.Context, node, reason string) (*Node, error) {
+	return c.change(ctx, node, "resume", change{Reason: reason})
+}
+
+// Maintenance puts a node into maintenance for d, at most 24 h.
+func (c *Client) Maintenance(ctx context.Context, node string, d time.Duration, reason string) (*Node, error) {
+	return c.change(ctx, node, "maintenance", change{Reason: reason, Duration: d.String()})
+}
+
+// Events returns events, newest first.
+func (c *Client) Events(ctx context.Context, q ledger.Query) ([]ledger.Event, error) {
+	params := url.Values{}
+	if q.Node != "" {
+		params.Set("node", q.Node)
+	}
+	if !q.Since.IsZero() {
+		params.Set("since", q.Since.Format(time.RFC3339Nano))
+	}
+	if q.Limit > 0 {
+		params.Set("limit", strconv.Itoa(q.Limit))
+	}
+	var out []ledger.Event
+	err := c.do(ctx, http.MethodGet, params, nil, &out, "events")
+	return out, err
+}
+
+// Outbox returns the intents that are not done, oldest first.
+func (c *Client) Outbox(ctx context.Context) ([]ledger.Intent, error) {
+	var out []ledger.Intent
+	err := c.do(ctx, http.MethodGet, nil, nil, &out, "outbox")
+	return out, err
+}
+
+// View returns what the pages show.
+func (c *Client) View(ctx context.Context) (*View, error) {
+	var out View
+	return &out, c.do(ctx, http.MethodGet, nil, nil, &out, "view")
+}
+
+func (c *Client) change(ctx context.Context, node, name string, body change) (*Node, error) {
+	var out Node
+	return &out, c.do(ctx, http.MethodPost, nil, body, &out, "nodes", node, name)
+}
+
+// do sends one request and decodes the answer into out.
+func (c *Client) do(ctx context.Context, method string, params url.Values, body, out any, path ...string) error {
+	u := c.base.JoinPath("api", "v1")
+	for _, part := range path {
+		u = u.JoinPath(url.PathEscape(part))
+	}
+	u.RawQuery = params.Encode()
+	var reader io.Reader
+	if body != nil {
+		data, err := json.Marshal(body)
+		if err != nil {
+			return err
+		}
+		reader = bytes.NewReader(data)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, u.String(), reader)
+	if err != nil {
+		return err
+	}
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if token := c.token.Reveal(); token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return fmt.Errorf("registry: %w", err)
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+	switch {
+	case err != nil:
+		return fmt.Errorf("registry: read the answer: %w", err)
+	case len(data) > maxAnswer:
+		return fmt.Errorf("registry: the answer is larger than %d bytes", maxAnswer)
+	case resp.StatusCode != http.StatusOK:
+		return statusError(resp.StatusCode, data)
+	}
+	if err := json.Unmarshal(data, out); err != nil {
+		return fmt.Errorf("registry: the answer of %s is not the API's: %w", u.Redacted(), err)
+	}
+	return nil
+}
+
+// statusError makes the error of an answer; a proxy's page is shown in part.
+func statusError(code int, body []byte) error {
+	var e apiError
+	if json.Unmarshal(body, &e) == nil && e.Error != "" {
+		return &StatusError{Code: code, Text: e.Error}
+	}
+	text := strings.Join(strings.Fields(string(body[:min(len(body), maxErrorText)])), " ")
+	if text == "" {
+		text = http.StatusText(code)
+	}
+	return &StatusError{Code: code, Text: text}
+}

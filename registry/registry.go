@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package registry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-kit/log"
+	"github.com/go-kit/log/level"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/rackpulse/rackpulse/lease"
+	"github.com/rackpulse/rackpulse/ledger"
+	"github.com/rackpulse/rackpulse/query"
+	"github.com/rackpulse/rackpulse/site"
+)
+
+const (
+	// KindSite is the kind of the ledger's events about a changed site file.
+	KindSite = "site"
+	// actorReload is who changes the site: whoever edited the file.
+	actorReload = "reload"
+	// maxSiteEvents bounds the events of one reload.
+	maxSiteEvents = 1000
+	// noteTimeout bounds the writing of the site's changes.
+	noteTimeout = 10 * time.Second
+)
+
+// Deps are what a Registry needs of its surroundings. Site must be set.
+type Deps struct {
+	// Logger may be nil.
+	Logger log.Logger
+	// Site is the site to start with; ApplySite replaces it.
+	Site *site.Site
+	// Querier reads the values of the view; nil: the view has leases only.
+	Querier query.Querier
+	// Gatherer is what GET /metrics shows; it should include the Registry
+	// itself, which is a prometheus.Collector. Nil: the Registry alone.
+	Gatherer prometheus.Gatherer
+	// Reload is called by POST /-/reload; nil: that is not enabled.
+	Reload func(context.Context) error
+}
+
+// Registry is the site, the leases and their ledger. It is a
+// prometheus.Collector of the lease metrics and of the site's edges.
+type Registry struct {
+	cfg   Config
+	deps  Deps
+	site  atomic.Pointer[site.Site]
+	store *journal
+	lease *lease.Server
+	guard *guard
+	known *addressBook
+	views viewCache
+	edges edgeCache
+}
+
+// New checks cfg and opens the ledger; Run starts the rest. Close must be called
+// if Run is not.
+func New(cfg Config, deps Deps) (*Registry, error) {
+	cfg = cfg.WithDefaults()
+	if err := cfg.check(keyPath); err != nil {
+		return nil, err
+	}
+	if deps.Site == nil {
+		return nil, errors.New("registry: no site")
+	}
+	if deps.Logger == nil {
+		deps.Logger = log.NewNopLogger()
+	}
+	r := &Registry{cfg: cfg, deps: deps, views: newViewCache()}
+	r.site.Store(deps.Site)
+	var err error
+	if r.guard, err = newGuard(&r.cfg); err != nil {
+		return nil, err
+	}
+	bolt, err := ledger.OpenBolt(cfg.Store.Dir, ledger.BoltOptions{})
+	if err != nil {
+		return nil, err
+	}
+	r.store = &journal{Store: bolt}
+	if r.known, err = openAddressBook(cfg.Store.Dir); err != nil {
+		level.Warn(deps.Logger).Log("msg", "remembered addresses of agents not read, discovery starts empty", "err", err)
+	}
+	r.lease, err = lease.NewServer(cfg.Lease, lease.Deps{
+		Site: r.site.Load, Store: r.store, Logger: deps.Logger, Identity: r.identity,
+		Authorize: r.guard.authorizeBeat, Credentials: r.guard.credentials(),
+	})
+	if err != nil {
+		return nil, errors.Join(err, bolt.Close())
+	}
+	return r, nil
+}
+
+// Run takes beats on ln until ctx ends or the leadership is lost. It is one
+// actor: the leases stop first, then the book of addresses is written, then the
+// ledger is closed. It closes ln; a Registry runs once.
+func (r *Registry) Run(ctx context.Context, ln net.Listener) error {
+	if err := r.cfg.checkExposed(ln.Addr().String(), len(r.guard.tokens.Load().nodes) > 0); err != nil && ln.Addr().Network() == "tcp" {
+		return errors.Join(err, ln.Close(), r.Close())
+	}
+	keepCtx, stop := context.WithCancel(ctx)
+	defer stop()
+	kept := make(chan struct{})
+	go func() {
+		defer close(kept)
+		r.keepAddresses(keepCtx)
+	}()
+	err := r.lease.Run(ctx, ln)
+	r.store.retire()
+	stop()
+	<-kept
+	return errors.Join(err, r.Close())
+}
+
+// Close gives the ledger up. Run does so itself.
+func (r *Registry) Close() error { return r.store.Close() }
+
+// Ready says whether this registry leads and has restored the leases.
+func (r *Registry) Ready() bool { return r.store.ready() }
+
+// Site returns the site in force.
+func (r *Registry) Site() *site.Site { return r.site.Load() }
+
+// ApplySite puts a reloaded site in force: the leases follow, agents learn their
+// new labels with the next reply, and each change becomes an event of the
+// ledger. The caller has loaded it, so it is valid as such; a site of another id
+// is refused, for it would rename every series.
+func (r *Registry) ApplySite(next *site.Site) error {
+	if next == nil {
+		return errors.New("registry: no site")
+	}
+	old := r.site.Load()
+	if next.ID != old.ID {
+		return fmt.Errorf("site id changed from %q to %q: that is another site, restart the registry for it", old.ID, next.ID)
+	}
+	changes := site.Diff(old, next)
+	r.site.Store(next)
+	r.views.forget()
+	level.Info(r.deps.Logger).Log("msg", "site in force", "site", next.ID, "changes", len(changes))
+	if len(changes) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), noteTimeout)
+	defer cancel()
+	if err := r.store.note(ctx, siteEvents(changes, time.Now())); err != nil {
+		// The site is in force all the same; the events wait in the journal.
+		level.Error(r.deps.Logger).Log("msg", "changes of the site are not in the ledger yet", "err", err)
+	}
+	return nil
+}
+
+// siteEvents makes one event of each change, up to a bound.
+func siteEvents(changes []site.Change, now time.Time) []ledger.Event {
+	now = now.UTC().Round(0)
+	more := len(changes) - maxSiteEvents
+	if more > 0 {
+		changes = changes[:maxSiteEvents]
+	}
+	events := make([]ledger.Event, 0, len(changes)+1)
+	for _, c := range changes {
+		e := ledger.Event{
+			Time: now, Kind: KindSite, Reason: c.String(), Actor: actorReload, From: c.Old, To: c.New,
+			Evidence: map[string]string{"kind": c.Entity.Kind, "id": c.Entity.ID, "action": c.Action},
+		}
+		if c.Field != "" {
+			e.Evidence["field"] = c.Field
+		}
+		if c.Entity.Kind == site.KindNode {
+			e.Node = c.Entity.ID
+		}
+		events = append(events, e)
+	}
+	if more > 0 {
+		events = append(events, ledger.Event{Time: now, Kind: KindSite, Actor: actorReload, Reason: fmt.Sprintf("and %d more changes of the site file", more)})
+	}
+	return events
+}
+
+// ReloadAuth reads the tokens and the TLS files again. After an error those read
+// before stay in force. Streams that are open stay open.
+func (r *Registry) ReloadAuth() error { return r.guard.reload() }
+
+// identity is what the site says of an agent: the labels of its node and of the
+// devices it may poll.
+func (r *Registry) identity(node string, devices []string) (map[string]string, map[string]map[string]string) {
+	s := r.site.Load()
+	var labels map[string]string
+	if node != "" {
+		labels = s.NodeLabels(node)
+	}
+	var of map[string]map[string]string
+	for _, id := range devices {
+		if d, ok := s.Device(id); ok {
+			if of == nil {
+				of = make(map[string]map[string]string, len(devices))
+			}
+			of[id] = d.Labels
+		}
+	}
+	return labels, of
+}
