@@ -27,8 +27,15 @@ func TestMain(m *testing.M) {
 		logger := log.NewLogfmtLogger(os.Stderr)
 		os.Exit(ChildMain(context.Background(), os.Stdin, os.NewFile(ChildFD, "answers"), logger))
 	}
-	os.Exit(m.Run())
+	status := m.Run()
+	for _, clean := range atEnd {
+		clean()
+	}
+	os.Exit(status)
 }
+
+// atEnd runs when all tests have.
+var atEnd []func()
 
 // eventually waits for a condition that other processes bring about.
 func eventually(t *testing.T, what string, cond func() bool) {

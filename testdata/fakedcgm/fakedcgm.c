@@ -178,7 +178,7 @@ dcgmReturn_t dcgmGetDeviceAttributes(dcgmHandle_t handle, unsigned id, dcgmDevic
 		return leave(DCGM_ST_GPU_IS_LOST);
 	snprintf(a->identifiers.uuid, sizeof a->identifiers.uuid, "GPU-01000100-0000-0000-0000-%012d", gpu);
 	snprintf(a->identifiers.deviceName, sizeof a->identifiers.deviceName, "%s", script.model);
-	snprintf(a->identifiers.pciBusId, sizeof a->identifiers.pciBusId, "00000000:%02X:00.0", 0x1a + gpu);
+	bus_id(a->identifiers.pciBusId, sizeof a->identifiers.pciBusId, gpu);
 	return leave(DCGM_ST_OK);
 }
 

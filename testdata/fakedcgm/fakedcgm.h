@@ -95,6 +95,7 @@ void *poll_script(void *unused);
 dcgmReturn_t enter(const char *function);
 dcgmReturn_t leave(dcgmReturn_t result); // lets go of the lock
 
+void bus_id(char *s, size_t n, int gpu);
 void fill(dcgmFieldValue_v2 *v, dcgmGroupEntityPair_t e, unsigned short field, unsigned flags);
 
 #pragma GCC visibility pop

@@ -79,6 +79,13 @@ static void set_number(dcgmFieldValue_v2 *v, double number, enum blank blank)
 		v->value.i64 = blank ? DCGM_INT64_BLANK + (blank - 1) : (int64_t)number;
 }
 
+// bus_id writes a GPU's PCI address; the buses are those of a DGX H100.
+void bus_id(char *s, size_t n, int gpu)
+{
+	static const unsigned char buses[] = { 0x1a, 0x1b, 0x4a, 0x4b, 0x8a, 0x8b, 0xca, 0xcb };
+	snprintf(s, n, "%08X:%02X:00.0", gpu / 8, buses[gpu % 8]);
+}
+
 static void set_text(dcgmFieldValue_v2 *v, int gpu, enum blank blank)
 {
 	char *s = v->value.str;
@@ -91,7 +98,7 @@ static void set_text(dcgmFieldValue_v2 *v, int gpu, enum blank blank)
 	case DCGM_FI_DRIVER_VERSION: snprintf(s, n, "%s", script.driver); break;
 	case DCGM_FI_DEV_NAME: snprintf(s, n, "%s", script.model); break;
 	case DCGM_FI_DEV_UUID: snprintf(s, n, "GPU-01000100-0000-0000-0000-%012d", gpu); break;
-	case DCGM_FI_DEV_PCI_BUSID: snprintf(s, n, "00000000:%02X:00.0", 0x1a + gpu); break;
+	case DCGM_FI_DEV_PCI_BUSID: bus_id(s, n, gpu); break;
 	case DCGM_FI_DEV_SERIAL: snprintf(s, n, "165012300%04d", gpu); break;
 	default: snprintf(s, n, "text%u", v->fieldId); break;
 	}
