@@ -5,11 +5,14 @@ package sim
 import (
 	"fmt"
 	"maps"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/rackpulse/rackpulse/site"
+	"github.com/rackpulse/rackpulse/testtool"
 )
 
 // signSet is everything out of the ordinary in a state, as "what:entity", by the
@@ -242,4 +245,16 @@ func TestFaultsNameTheCause(t *testing.T) {
 	f("clock-step", "clock_step", site.KindNode, "gpu001")
 	f("stale-sensor", "stale_sensor", site.KindSensor, "r01-in-top")
 	f("moved-node", "moved_node", site.KindNode, "gpu004")
+}
+
+func TestDocumentationNamesAllScenarios(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(testtool.Root(), "docs", "simulator.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range Scenarios() {
+		if !strings.Contains(string(text), "\n| "+c.Name+" |") {
+			t.Errorf("docs/simulator.md has no row for %s", c.Name)
+		}
+	}
 }
