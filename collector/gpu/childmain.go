@@ -21,7 +21,9 @@ const closeGrace = 2 * time.Second
 
 // ChildMain is the child process: it reads requests from in, answers on out, and
 // ends when in does (the agent closed it or died) or ctx is done. It returns the
-// exit status. A library call that never returns does not keep it.
+// exit status. A library call that never returns does not keep it. The program
+// should ignore SIGINT and SIGTERM meanwhile: a service manager sends them to all
+// processes of a service, and the child is to close its handles when the agent says.
 func ChildMain(ctx context.Context, in io.Reader, out io.Writer, logger log.Logger) int {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -128,41 +128,37 @@ func (c *converter) fieldPoints(points []collector.Point, d *Device, l *deviceLa
 
 // ownPoints appends what is derived from the fields that are always read.
 func ownPoints(points []collector.Point, d *Device, l *deviceLabels) []collector.Point {
-	var throttle, margin, temp, slowdown *Value
-	for i := range d.Values {
-		v := &d.Values[i]
-		switch v.Field {
-		case fieldThrottle:
-			throttle = v
-		case fieldMargin:
-			margin = v
-		case fieldTemp:
-			temp = v
-		case fieldSlowdown:
-			slowdown = v
-		}
-	}
-	if throttle != nil && throttle.V >= 0 && throttle.V < 1<<53 {
-		mask := uint64(throttle.V)
+	if v := d.value(fieldThrottle); v != nil && v.V >= 0 && v.V < 1<<53 {
+		mask := uint64(v.V)
 		for i, r := range throttleReasons {
-			v := 0.0
+			p := collector.Point{Desc: descThrottle, Values: l.throttle[i], At: v.At}
 			if mask&r.bit != 0 {
-				v = 1
+				p.Value = 1
 			}
-			points = append(points, collector.Point{Desc: descThrottle, Values: l.throttle[i], Value: v, At: throttle.At})
+			points = append(points, p)
 		}
 	}
+	margin, temp, slowdown := d.value(fieldMargin), d.value(fieldTemp), d.value(fieldSlowdown)
 	switch { // the driver's own margin knows all thresholds; else the slowdown temperature's
 	case margin != nil:
 		points = append(points, collector.Point{Desc: descMargin, Values: l.gpu, Value: margin.V, At: margin.At})
-	case temp != nil && slowdown != nil && inGate(temp) && inGate(slowdown):
+	case temp.inGate() && slowdown.inGate():
 		points = append(points, collector.Point{Desc: descMargin, Values: l.gpu, Value: slowdown.V - temp.V, At: temp.At})
 	}
 	return points
 }
 
-// inGate tells whether a value may enter a calculation.
-func inGate(v *Value) bool {
-	g := gates[v.Field]
-	return v.V >= g[0] && v.V <= g[1]
+// value returns the value of a field, nil: the device has none.
+func (d *Device) value(field string) *Value {
+	for i := range d.Values {
+		if d.Values[i].Field == field {
+			return &d.Values[i]
+		}
+	}
+	return nil
+}
+
+// inGate tells whether there is a value and it may enter a calculation.
+func (v *Value) inGate() bool {
+	return v != nil && v.V >= gates[v.Field][0] && v.V <= gates[v.Field][1]
 }

@@ -67,9 +67,9 @@ func loadKnown(stateDir string) (*knownGPUs, error) {
 
 // update takes the devices of a pass and returns the known GPUs that are missing
 // from it. expected is the site file's count, 0: not known. With it, GPUs of an
-// earlier run count as missing up to that count, and once the count is reached
-// those that are not there any more are forgotten: they were taken out or
-// swapped. Without it only GPUs seen since the start can be missing.
+// earlier run count as missing up to that count, any further ones as unseen, and
+// once the count is reached those that are not there any more are forgotten: they
+// were taken out or swapped. Without it only GPUs seen since the start can be missing.
 func (k *knownGPUs) update(devices []Device, expected int) (missing []*knownGPU, err error) {
 	present := make(map[string]bool, len(devices))
 	nameless, changed := 0, false
@@ -104,6 +104,10 @@ func (k *knownGPUs) update(devices []Device, expected int) (missing []*knownGPU,
 			changed = true
 		}
 		missing = missing[:room]
+		// Those that this agent never saw have no name.
+		for n := len(present) + nameless + room; n < min(expected, maxGPUs); n++ {
+			missing = append(missing, &knownGPU{Index: fmt.Sprintf("unseen%d", n)})
+		}
 	} else {
 		missing = slices.DeleteFunc(missing, func(g *knownGPU) bool { return !g.seen })
 	}

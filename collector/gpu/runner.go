@@ -101,6 +101,9 @@ func New(cfg Config, deps Deps) (*Runner, error) {
 	if err != nil {
 		return nil, err
 	}
+	if deps.Logger == nil {
+		deps.Logger = log.NewNopLogger()
+	}
 	argv := deps.ChildCommand
 	if len(argv) == 0 {
 		self, err := os.Executable()

@@ -196,6 +196,11 @@ func TestRunnerExpected(t *testing.T) {
 					got = append(got, uuid+"="+v)
 				}
 			}
+			for _, index := range []string{"unseen1", "unseen2"} {
+				for _, v := range series(rec.page(t), "rackpulse_gpu_up", `{gpu="`+index+`"`) { // no UUID
+					got = append(got, index+"="+v)
+				}
+			}
 			want(t, what, got, up...)
 		})
 	}
@@ -210,7 +215,7 @@ func TestRunnerExpected(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, knownFile), []byte("{broken"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	run("broken cache", 3, []Device{device(0)}, "GPU-0=1")
+	run("broken cache", 3, []Device{device(0)}, "GPU-0=1", "unseen1=0", "unseen2=0")
 }
 
 func TestRunnerApply(t *testing.T) {
