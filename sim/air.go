@@ -36,6 +36,7 @@ const (
 	sensorOffset     = .2     // K either way
 	gradLo, gradHi   = 1., 3. // K from bottom to top of a rack
 	sensorNoise      = .03
+	sensorMaxC       = 80. // the end of a rack sensor's range, where it sticks (assumed)
 	topAt, midAt, lo = .95, .5, .05
 )
 
@@ -244,7 +245,8 @@ func (s *sensor) read(n int64) (float64, bool) {
 // formula with the WMO's constants).
 func saturation(c float64) float64 { return 6.112 * math.Exp(17.62*c/(243.12+c)) }
 
-func tenth(x float64) float64 { return math.Round(10*x) / 10 }
+// tenth is a reading in steps of .1 K, up to the sensor's end.
+func tenth(c float64) float64 { return min(sensorMaxC, math.Round(10*c)/10) }
 
 // meter is a building meter of energy.
 type meter struct {

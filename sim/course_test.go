@@ -30,7 +30,7 @@ func TestAirflowLossHolds(t *testing.T) {
 					}
 				}
 			}
-			if hot < 8 || s.Sensors["r01-in-bot"] < 40 || s.Sensors["r01-out"] > 100 {
+			if hot < 8 || s.Sensors["r01-in-bot"] < 40 || s.Sensors["r01-out"] < 70 || s.Sensors["r01-out"] > 80 {
 				t.Errorf("seed %d, %d s: %d of 32 GPUs hot, inlet %v, outlet %v",
 					seed, at, hot, s.Sensors["r01-in-bot"], s.Sensors["r01-out"])
 			}
