@@ -188,13 +188,18 @@ func (b *Beater) connect(ctx context.Context) {
 		}
 		redirect = to
 		b.failures.Add(1)
-		delay := rand.N(wait)
+		// Within a round over the addresses the wait is short, so that a
+		// fail-over is found within the registry's grace; between rounds it grows.
+		delay := rand.N(redialMin)
+		if next%len(b.Config.Addresses) == 0 {
+			delay = rand.N(wait)
+			wait = min(2*wait, redialMax)
+		}
 		level.Warn(b.Logger).Log("msg", "connection to registry ended", "address", address, "retry_in", delay.Round(time.Millisecond), "err", err)
 		select {
 		case <-ctx.Done():
 		case <-time.After(delay):
 		}
-		wait = min(2*wait, redialMax)
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 
 // check bounds and converts a beat from the wire, and on a stream's first beat
 // asks whether the peer may beat for that node.
-func (s *Server) check(ctx context.Context, p *peer, in *leasepb.HeartbeatRequest) (*beat, error) {
+func (s *Server) check(ctx context.Context, p *client, in *leasepb.HeartbeatRequest) (*beat, error) {
 	id := in.GetNodeId()
 	switch {
 	case id == "" || len(id) > maxText:
@@ -52,7 +52,7 @@ func (s *Server) check(ctx context.Context, p *peer, in *leasepb.HeartbeatReques
 }
 
 // checkHello takes a beat's hello in; an agent's kind is that of its first one.
-func (s *Server) checkHello(p *peer, in *leasepb.HeartbeatRequest, b *beat) error {
+func (s *Server) checkHello(p *client, in *leasepb.HeartbeatRequest, b *beat) error {
 	if in.GetHello() == nil {
 		return nil
 	}

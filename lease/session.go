@@ -160,8 +160,12 @@ func (s *session) run(ctx context.Context, replies <-chan *leasepb.HeartbeatRepl
 			if r.GetLeader() != "" {
 				return r.GetLeader(), errors.New("redirected")
 			}
+			before := s.b.interval.Load()
 			if s.take(r) {
 				silent.Reset(s.b.patience())
+			}
+			if after := s.b.interval.Load(); after != before {
+				beat.Reset(jitter(time.Duration(after)))
 			}
 		}
 	}

@@ -61,8 +61,8 @@ func (s *Server) complain(id string, err error) {
 	level.Warn(s.deps.Logger).Log("msg", "beat refused", "node", id, "err", err)
 }
 
-// peer is one agent's stream.
-type peer struct {
+// client is one agent's stream.
+type client struct {
 	id       string // node id or agent name; empty before the first beat
 	stream   uint64
 	epoch    uint64
@@ -80,7 +80,7 @@ func (s *Server) Heartbeat(stream grpc.BidiStreamingServer[leasepb.HeartbeatRequ
 		return status.Errorf(codes.ResourceExhausted, "the registry has %d streams, no more are taken", maxStreams)
 	}
 	defer s.streams.Add(-1)
-	p := &peer{stream: s.nextID.Add(1)}
+	p := &client{stream: s.nextID.Add(1)}
 	defer s.gone(p)
 	in, out := &leasepb.HeartbeatRequest{}, &leasepb.HeartbeatReply{}
 	for {
@@ -105,7 +105,7 @@ func (s *Server) Heartbeat(stream grpc.BidiStreamingServer[leasepb.HeartbeatRequ
 }
 
 // beat answers one beat. An error ends the stream once the reply is sent.
-func (s *Server) beat(ctx context.Context, p *peer, in *leasepb.HeartbeatRequest, out *leasepb.HeartbeatReply) error {
+func (s *Server) beat(ctx context.Context, p *client, in *leasepb.HeartbeatRequest, out *leasepb.HeartbeatReply) error {
 	out.Reset()
 	out.TtlMs = uint32(s.cfg.TTL.Milliseconds())
 	out.NextBeatMs = uint32(s.cfg.BeatInterval.Milliseconds())
@@ -143,7 +143,7 @@ func (r *refusal) code() codes.Code {
 
 // apply hands a beat to the core. It returns whether the identity is to be told,
 // the refused devices, and a refusal that ends the stream.
-func (s *Server) apply(p *peer, b *beat, out *leasepb.HeartbeatReply) (tell bool, refused map[string]string, end *refusal) {
+func (s *Server) apply(p *client, b *beat, out *leasepb.HeartbeatReply) (tell bool, refused map[string]string, end *refusal) {
 	now := time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -177,7 +177,7 @@ func (s *Server) apply(p *peer, b *beat, out *leasepb.HeartbeatReply) (tell bool
 }
 
 // identity builds the identity message of a peer.
-func (s *Server) identity(p *peer, refused map[string]string) *leasepb.Identity {
+func (s *Server) identity(p *client, refused map[string]string) *leasepb.Identity {
 	id := &leasepb.Identity{Refused: refused}
 	if s.deps.Identity == nil {
 		return id
@@ -203,7 +203,7 @@ func (s *Server) identity(p *peer, refused map[string]string) *leasepb.Identity 
 
 // gone tells the core that a stream ended. When it is the server that ends the
 // streams, no agent is to blame.
-func (s *Server) gone(p *peer) {
+func (s *Server) gone(p *client) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.core == nil || s.stopping || p.id == "" {
