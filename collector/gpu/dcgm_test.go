@@ -126,7 +126,7 @@ func TestDCGMLostGPU(t *testing.T) {
 	eventually(t, "GPU 2 back", func() bool { return ups(t, rec) == "1111" })
 }
 
-// TestDCGMRefusesOne lets DCGM refuse the whole batch, as DCGM does for some faults.
+// TestDCGMRefuses lets DCGM refuse the whole batch, as DCGM does for some faults.
 func TestDCGMRefuses(t *testing.T) {
 	fake := useFake(t, "", "gpus 2")
 	_, rec := startDCGM(t, Config{})
