@@ -20,7 +20,8 @@ func registerGPUChild(app *kingpin.Application) []verb {
 		if err != nil {
 			return err
 		}
+		// A signal to the whole group is for the agent; the child ends with its input.
 		out := os.NewFile(gpu.ChildFD, "answers")
-		return exitCode(gpu.ChildMain(ctx, std.in, out, logger))
+		return exitCode(gpu.ChildMain(context.WithoutCancel(ctx), std.in, out, logger))
 	}}}
 }

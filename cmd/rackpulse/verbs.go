@@ -7,7 +7,10 @@ import "github.com/alecthomas/kingpin/v2"
 // registerVerbs builds the subcommands, by full name.
 func registerVerbs(app *kingpin.Application) map[string]verb {
 	out := map[string]verb{}
-	for _, register := range []func(*kingpin.Application) []verb{registerAgent, registerGPUChild} {
+	for _, register := range []func(*kingpin.Application) []verb{
+		registerAgent, registerRegistry, registerStandalone, registerRules, registerFiles,
+		registerParts, registerHealthcheck, registerGPUChild,
+	} {
 		for _, v := range register(app) {
 			out[v.cmd.FullCommand()] = v
 		}

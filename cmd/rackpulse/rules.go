@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/alecthomas/kingpin/v2"
+
+	"github.com/rackpulse/rackpulse/alerting"
+	"github.com/rackpulse/rackpulse/config"
+	"github.com/rackpulse/rackpulse/rules"
+	"github.com/rackpulse/rackpulse/site"
+)
+
+const maxRuleFile = 8 << 20
+
+// rulesVerbs are "rackpulse rules ...".
+type rulesVerbs struct {
+	packDir  string
+	siteFile string
+	root     string
+	files    []string
+	promtool string
+}
+
+func registerRules(app *kingpin.Application) []verb {
+	v := &rulesVerbs{}
+	cmd := app.Command("rules", "Correlations: compile them, check rule files, test.")
+	cmd.Flag("pack", "Folder of correlations in place of the built-in ones.").ExistingDirVar(&v.packDir)
+	cmd.Flag("site.file", "Site file whose limits replace the built-in thresholds.").ExistingFileVar(&v.siteFile)
+	lint := cmd.Command("lint", "Check rule files for faults of joins and labels; without files, the compiled pack.")
+	lint.Arg("file", "Prometheus rule files or Alertmanager configurations.").ExistingFilesVar(&v.files)
+	build := cmd.Command("build", "Compile the correlations to rules, inhibition, tests and docs.")
+	build.Flag("out", "Folder to write to; rules land in rules/generated under it.").Default(".").StringVar(&v.root)
+	test := cmd.Command("test", "Compile, then run promtool's checks and unit tests over the result.")
+	test.Flag("promtool", "The promtool to use.").Default("promtool").StringVar(&v.promtool)
+	diff := cmd.Command("diff", "Show which compiled files differ from those in a folder; exit status 1 if any.")
+	diff.Flag("out", "Folder to compare with.").Default(".").StringVar(&v.root)
+	return []verb{{lint, v.lint}, {build, v.build}, {test, v.test}, {diff, v.diff}}
+}
+
+// compile returns the pack and all files it compiles to, Alertmanager's included.
+func (v *rulesVerbs) compile() (*rules.Pack, map[string][]byte, error) {
+	pack, err := rules.DefaultPack()
+	if v.packDir != "" {
+		pack, err = rules.ReadPack(os.DirFS(v.packDir))
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	limits := site.DefaultLimits()
+	if v.siteFile != "" {
+		s, err := site.Load(v.siteFile)
+		if err != nil {
+			return nil, nil, err
+		}
+		limits = s.Limits
+	}
+	built, err := pack.Build(limits)
+	if err != nil {
+		return nil, nil, err
+	}
+	joined, err := alerting.Join(built["rules/generated/inhibit.yml"])
+	if err != nil {
+		return nil, nil, err
+	}
+	built[alertmanagerFile] = joined
+	return pack, built, nil
+}
+
+const alertmanagerFile = "alerting/alertmanager.yml"
+
+func (v *rulesVerbs) lint(_ context.Context, std stdio) error {
+	pack, files, err := v.compile()
+	if err != nil {
+		return err
+	}
+	metrics := rules.KnownMetrics()
+	if len(v.files) > 0 {
+		// Foreign files may use metrics that no exporter of ours has.
+		files, metrics = map[string][]byte{}, nil
+		for _, name := range v.files {
+			if files[name], err = config.ReadFile(name, maxRuleFile); err != nil {
+				return err
+			}
+		}
+	}
+	for name := range files {
+		if strings.HasSuffix(name, ".md") || strings.HasSuffix(name, "_test.yml") {
+			delete(files, name)
+		}
+	}
+	problems := pack.Lint(files, metrics)
+	for _, p := range problems {
+		fmt.Fprintln(std.out, p)
+	}
+	if len(problems) > 0 {
+		return exitCode(1)
+	}
+	fmt.Fprintf(std.out, "%d files, no problems\n", len(files))
+	return nil
+}
+
+func (v *rulesVerbs) build(_ context.Context, std stdio) error {
+	_, built, err := v.compile()
+	if err != nil {
+		return err
+	}
+	for _, name := range sortedKeys(built) {
+		path := filepath.Join(v.root, filepath.FromSlash(name))
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(path, built[name], 0o644); err != nil {
+			return err
+		}
+	}
+	fmt.Fprintf(std.out, "%d files written\n", len(built))
+	return nil
+}
+
+func (v *rulesVerbs) test(ctx context.Context, std stdio) error {
+	_, built, err := v.compile()
+	if err != nil {
+		return err
+	}
+	delete(built, alertmanagerFile)
+	promtool, err := exec.LookPath(v.promtool)
+	if err != nil {
+		return fmt.Errorf("promtool: %w; give its path with --promtool", err)
+	}
+	out, err := rules.Test(ctx, promtool, built)
+	_, _ = std.out.Write(out)
+	return err
+}
+
+func (v *rulesVerbs) diff(_ context.Context, std stdio) error {
+	_, built, err := v.compile()
+	if err != nil {
+		return err
+	}
+	root := os.DirFS(v.root)
+	am := built[alertmanagerFile]
+	delete(built, alertmanagerFile)
+	changes, err := rules.Diff(built, root)
+	if err != nil {
+		return err
+	}
+	there, err := fs.ReadFile(root, alertmanagerFile)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if string(there) != string(am) {
+		changes = append(changes, rules.Change{Path: alertmanagerFile, Kind: "changed"})
+	}
+	for _, c := range changes {
+		fmt.Fprintln(std.out, c)
+	}
+	if len(changes) > 0 {
+		return exitCode(1)
+	}
+	return nil
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
