@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package web
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/rackpulse/rackpulse/registry"
+	"github.com/rackpulse/rackpulse/site"
+)
+
+func TestSymptomsAreFolded(t *testing.T) {
+	cause := registry.AlertView{Name: "Cause", Cause: "cooling unit crah1", Severity: "warning", Racks: []string{"r01", "r02"}}
+	f := func(what, want string, a registry.AlertView) {
+		t.Helper()
+		a.Name = "A"
+		_, others, symptoms := sortAlerts([]registry.AlertView{a, cause})
+		got := "shown"
+		if len(symptoms) == 1 && len(others) == 0 {
+			got = "folded"
+		}
+		if got != want {
+			t.Errorf("%s: %s, want %s", what, got, want)
+		}
+	}
+	f("less severe, in its racks", "folded", registry.AlertView{Severity: "info", Racks: []string{"r02"}})
+	f("as severe, by its label", "folded", registry.AlertView{Severity: "warning", Labels: map[string]string{"rack_id": "r01"}})
+	f("more severe than the cause", "shown", registry.AlertView{Severity: "critical", Racks: []string{"r01"}})
+	f("also elsewhere", "shown", registry.AlertView{Severity: "info", Racks: []string{"r01", "r03"}})
+	f("no rack", "shown", registry.AlertView{Severity: "info"})
+	cause.Severity = "critical"
+	f("critical is never folded", "shown", registry.AlertView{Severity: "critical", Racks: []string{"r01"}})
+	f("unknown severity", "folded", registry.AlertView{Severity: "page", Racks: []string{"r01"}})
+}
+
+func TestAlertOrder(t *testing.T) {
+	causes, others, _ := sortAlerts([]registry.AlertView{
+		{Name: "d", Severity: "other thing"}, {Name: "c", Severity: "warning", Since: noon}, {Name: "b", Severity: "warning", Since: noon.Add(-time.Hour)},
+		{Name: "a", Severity: "critical", Since: noon}, {Name: "z", Severity: "info", Cause: "x"}, {Name: "y", Severity: "critical", Cause: "x"}})
+	got := ""
+	for _, a := range append(causes, others...) {
+		got += a.Name
+	}
+	if got != "yzabcd" {
+		t.Errorf("got %s", got)
+	}
+}
+
+func TestHeat(t *testing.T) {
+	h := newHeat(site.DefaultLimits()) // hot: 85
+	for celsius, want := range map[float64]string{-5: "t0", 49.9: "t0", 50: "t1", 65: "t2", 75: "t3", 84.9: "t3", 85: "t4", 120: "t4"} {
+		if got := h.class(celsius); got != want {
+			t.Errorf("%v: %s, want %s", celsius, got, want)
+		}
+	}
+	if g := newGPU(registry.GPUView{TempC: new(math.NaN())}, h); g.Class != "tu" || g.Text != unknown {
+		t.Errorf("NaN: %+v", g)
+	}
+}
+
+// TestGeometry: boxes stand at their units, inside the frame, cells inside
+// their box, whatever the site file says.
+func TestGeometry(t *testing.T) {
+	h := newHeat(site.DefaultLimits())
+	gpus := func(n int) []registry.GPUView { return make([]registry.GPUView, n) }
+	r := registry.RackView{HeightU: 42, Nodes: []registry.NodeView{
+		{ID: "top", U: 35, HeightU: 8, GPUs: gpus(8)}, {ID: "flat", U: 1, HeightU: 1, GPUs: gpus(1)}, {ID: "many", U: 2, HeightU: 2, GPUs: gpus(72)},
+		{ID: "no-u", U: 0, HeightU: 8}, {ID: "above", U: 36, HeightU: 8}, {ID: "none", U: 10, HeightU: 4}}}
+	e := newElevation(r, h)
+	if len(e.Boxes) != 4 {
+		t.Fatalf("%d boxes, want 4", len(e.Boxes))
+	}
+	if e.Boxes[0].Y != 1 || e.Boxes[1].Y != 41*unitHeight+1 {
+		t.Errorf("top box at %d, bottom box at %d", e.Boxes[0].Y, e.Boxes[1].Y)
+	}
+	for _, b := range e.Boxes {
+		if b.X < railWidth || b.X+b.W > e.Width || b.Y < 0 || b.Y+b.H > e.Height {
+			t.Errorf("%s sticks out: %+v", b.ID, b)
+		}
+		last := b.X
+		for _, c := range b.Cells {
+			if c.X < last || c.X+c.W > b.X+b.W || b.CellY < b.Y || b.CellY+b.CellH > b.Y+b.H || c.W < 1 || b.CellH < 1 {
+				t.Errorf("%s: cell %+v sticks out", b.ID, c)
+			}
+			last = c.X + c.W
+		}
+	}
+	if !e.Boxes[0].Digits || e.Boxes[2].Digits {
+		t.Error("digits belong into wide cells only")
+	}
+	if got := newRack(r, h, "", nil); len(got.Unplaced) != 2 || got.UsedU != 15 {
+		t.Errorf("%d without a place, %d U used; want 2, 15", len(got.Unplaced), got.UsedU)
+	}
+	if e := newElevation(registry.RackView{Nodes: r.Nodes[:1]}, h); e.HeightU != 42 {
+		t.Errorf("undeclared height: %d, want that of its nodes", e.HeightU)
+	}
+	if e := newElevation(registry.RackView{HeightU: 1 << 30}, h); e.HeightU != maxUnits {
+		t.Errorf("height of a typo: %d", e.HeightU)
+	}
+}
+
+func TestAgo(t *testing.T) {
+	for d, want := range map[time.Duration]string{-time.Second: "just now", 0: "0 s ago", 119 * time.Second: "119 s ago", 2 * time.Minute: "2 min ago",
+		3 * time.Hour: "3 h ago", 49 * time.Hour: "2 days ago"} {
+		if got := ago(noon, noon.Add(-d)); got != want {
+			t.Errorf("%v: %s, want %s", d, got, want)
+		}
+	}
+	if got := ago(noon, time.Time{}); got != "" {
+		t.Errorf("unknown time: %q", got)
+	}
+}
+
+func TestShorten(t *testing.T) {
+	if got := shorten("größer als nötig", 8); got != "größer …" {
+		t.Errorf("got %q", got)
+	}
+}
