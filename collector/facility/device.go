@@ -68,9 +68,11 @@ type device struct {
 	cancel context.CancelFunc
 	done   chan struct{} // closed when the goroutine has ended
 
-	mu      sync.Mutex // held by the read under way
-	driver  Driver     // nil while the device is not open
-	stopped bool       // a read that still hangs closes the driver itself
+	// busy holds a token while the driver is in use; driver and stopped belong to
+	// its holder.
+	busy    chan struct{}
+	driver  Driver // nil while the device is not open
+	stopped bool
 
 	state   sync.Mutex
 	open    bool
@@ -86,7 +88,7 @@ func (d *device) again() *device {
 
 func newDevice(c DeviceConfig, p Plan, kind func(id string) string, store *collector.Store, logger log.Logger) *device {
 	return &device{
-		config: c, plan: p, kind: kind, store: store, logger: logger,
+		config: c, plan: p, kind: kind, store: store, logger: logger, busy: make(chan struct{}, 1),
 		last: map[string]time.Time{}, refused: map[string]uint64{},
 	}
 }
@@ -130,33 +132,35 @@ func (d *device) forget() {
 	d.store.Remove(statusSource(d.config.Device))
 }
 
-// release closes the driver. A read that hangs beyond closeWait closes it when
-// it comes back.
+// release closes the driver. When a read hangs beyond closeWait that is done
+// after it came back.
 func (d *device) release() {
-	free := make(chan struct{})
-	go func() {
-		d.mu.Lock()
-		defer d.mu.Unlock()
+	finish := func() {
 		d.stopped = true
 		d.closeDriver()
-		close(free)
-	}()
+		<-d.busy
+	}
 	timer := time.NewTimer(closeWait)
 	defer timer.Stop()
 	select {
-	case <-free:
+	case d.busy <- struct{}{}:
+		finish()
 	case <-timer.C:
-		level.Warn(d.logger).Log("msg", "a read hangs, the device is closed when it returns", "device", d.config.Device)
+		level.Warn(d.logger).Log("msg", "a read hangs, the device is closed when it returns")
+		go func() {
+			d.busy <- struct{}{}
+			finish()
+		}()
 	}
 }
 
-// closeDriver needs mu.
+// closeDriver needs the token.
 func (d *device) closeDriver() {
 	if d.driver == nil {
 		return
 	}
 	if err := d.driver.Close(); err != nil {
-		level.Warn(d.logger).Log("msg", "closing a device failed", "device", d.config.Device, "err", err)
+		level.Warn(d.logger).Log("msg", "closing a device failed", "err", err)
 	}
 	d.driver = nil
 	d.setOpen(false)
@@ -176,8 +180,8 @@ func (d *device) isOpen() bool {
 
 // read opens the device if need be and reads it once.
 func (d *device) read(ctx context.Context) (collector.Snapshot, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	d.busy <- struct{}{}
+	defer func() { <-d.busy }()
 	if d.stopped {
 		return collector.Snapshot{}, context.Canceled
 	}

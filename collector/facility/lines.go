@@ -53,11 +53,11 @@ type lineParser struct {
 // newLineParser checks a LineConfig; own is the entry's device id, kind tells
 // the kind of a device or "".
 func newLineParser(c LineConfig, own string, kind func(id string) string) (*lineParser, error) {
-	fields, err := newFields(c.Fields, own, kind)
-	if err != nil {
+	if err := c.check(); err != nil {
 		return nil, err
 	}
-	if err := c.check(); err != nil {
+	fields, err := newFields(c.Fields, own, kind)
+	if err != nil {
 		return nil, err
 	}
 	p := &lineParser{decimalComma: c.DecimalComma, fields: fields, json: c.Format == "json"}
