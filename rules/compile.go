@@ -132,7 +132,7 @@ func (b *builder) base(s *signal) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		expr, err := promql.ParseExpr(text)
+		expr, err := promParser.ParseExpr(text)
 		if err != nil {
 			return "", err
 		}
@@ -251,7 +251,7 @@ func (b *builder) record(name, expr string, at position) (rule, error) {
 
 // format parses an expression and prints it in the canonical layout.
 func format(expr string) (string, error) {
-	parsed, err := promql.ParseExpr(expr)
+	parsed, err := promParser.ParseExpr(expr)
 	if err != nil {
 		return "", err
 	}

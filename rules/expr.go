@@ -14,9 +14,9 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 )
 
-// promql parses the stable language only: experimental functions such as info()
+// promParser parses the stable language only: experimental functions such as info()
 // and the fill modifiers are syntax errors.
-var promql = parser.NewParser(parser.Options{})
+var promParser = parser.NewParser(parser.Options{})
 
 var (
 	limitCall  = regexp.MustCompile(`\{\{\s*limit\s+"([^"]+)"\s*\}\}`)
@@ -129,7 +129,7 @@ func refs(text string) []string {
 // addGuards adds label!="" to a metric's selector for each label that it does
 // not match already.
 func addGuards(selector string, labelNames []string) (string, error) {
-	expr, err := promql.ParseExpr(selector)
+	expr, err := promParser.ParseExpr(selector)
 	if err != nil {
 		return "", err
 	}

@@ -146,7 +146,7 @@ func (l *linter) readRule(file string, node *yaml.Node, lines []string) {
 		l.add(file, node.Line, node.Column, "C000", "rule without expr")
 		return
 	}
-	expr, err := promql.ParseExpr(r.exprNode.Value)
+	expr, err := promParser.ParseExpr(r.exprNode.Value)
 	if err != nil {
 		offset := 0
 		if list, ok := err.(parser.ParseErrors); ok && len(list) > 0 {

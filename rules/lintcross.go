@@ -27,7 +27,7 @@ func readInhibit(file string, node *yaml.Node) inhibitNode {
 		var out []*labels.Matcher
 		list := child(node, key)
 		for i := 0; list != nil && i < len(list.Content); i++ {
-			matchers, err := promql.ParseMetricSelector("{" + list.Content[i].Value + "}")
+			matchers, err := promParser.ParseMetricSelector("{" + list.Content[i].Value + "}")
 			if err != nil {
 				in.bad = err
 			}

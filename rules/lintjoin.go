@@ -178,7 +178,7 @@ func (l *linter) arithmetic(r *linted, b *parser.BinaryExpr) {
 	}
 }
 
-// core strips parentheses, offsets' wrappers and operations with scalars.
+// core strips parentheses, functions over time and operations with scalars.
 func core(e parser.Expr) parser.Expr {
 	switch n := e.(type) {
 	case *parser.ParenExpr:
@@ -187,6 +187,12 @@ func core(e parser.Expr) parser.Expr {
 		return core(n.Expr)
 	case *parser.UnaryExpr:
 		return core(n.Expr)
+	case *parser.MatrixSelector:
+		return core(n.VectorSelector)
+	case *parser.Call:
+		if strings.HasSuffix(n.Func.Name, "_over_time") {
+			return core(n.Args[len(n.Args)-1])
+		}
 	case *parser.BinaryExpr:
 		switch {
 		case n.RHS.Type() == parser.ValueTypeScalar:

@@ -65,7 +65,7 @@ func parseMetrics(data []byte) map[string][]string {
 // metricNames returns the metric names in an expression, sorted; none where it
 // does not parse.
 func metricNames(expr string) []string {
-	parsed, err := promql.ParseExpr(expr)
+	parsed, err := promParser.ParseExpr(expr)
 	if err != nil {
 		return nil
 	}
