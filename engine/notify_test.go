@@ -5,6 +5,7 @@ package engine
 import (
 	"context"
 	"encoding/json"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
@@ -102,10 +103,10 @@ func TestAlertsAreDelivered(t *testing.T) {
 		t.Fatalf("got %+v", d)
 	}
 	a := d.alerts[0]
-	for name, want := range map[string]string{"alertname": "RackWarm", "severity": "critical", "site": "ams1", "rack_id": "r01", "instance": "gpu001", "cluster": "c1"} {
-		if a.Labels[name] != want {
-			t.Errorf("label %s: %q, want %q", name, a.Labels[name], want)
-		}
+	want := map[string]string{"alertname": "RackWarm", "severity": "critical", "site": "ams1", "rack_id": "r01", "sensor": "r01-in-top",
+		"instance": "gpu001", "job": "rackpulse", "cluster": "c1"}
+	if !maps.Equal(a.Labels, want) {
+		t.Errorf("labels %v, want %v", a.Labels, want)
 	}
 	if a.Annotations["summary"] != "rack r01" || a.StartsAt.Before(begin.Add(-time.Second)) || !a.EndsAt.After(time.Now()) ||
 		!strings.HasPrefix(a.GeneratorURL, "https://pulse.example/") {

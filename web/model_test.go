@@ -60,6 +60,16 @@ func TestHeat(t *testing.T) {
 	}
 }
 
+// span is a length from a place on.
+type span struct{ from, length int }
+
+func wantInside(t *testing.T, what string, s, in span) {
+	t.Helper()
+	if s.length < 1 || s.from < in.from || s.from+s.length > in.from+in.length {
+		t.Errorf("%s: %+v is not inside %+v", what, s, in)
+	}
+}
+
 // TestGeometry: boxes stand at their units, inside the frame, cells inside
 // their box, whatever the site file says.
 func TestGeometry(t *testing.T) {
@@ -76,15 +86,14 @@ func TestGeometry(t *testing.T) {
 		t.Errorf("top box at %d, bottom box at %d", e.Boxes[0].Y, e.Boxes[1].Y)
 	}
 	for _, b := range e.Boxes {
-		if b.X < railWidth || b.X+b.W > e.Width || b.Y < 0 || b.Y+b.H > e.Height {
-			t.Errorf("%s sticks out: %+v", b.ID, b)
-		}
-		last := b.X
-		for _, c := range b.Cells {
-			if c.X < last || c.X+c.W > b.X+b.W || b.CellY < b.Y || b.CellY+b.CellH > b.Y+b.H || c.W < 1 || b.CellH < 1 {
-				t.Errorf("%s: cell %+v sticks out", b.ID, c)
+		wantInside(t, b.ID, span{b.X, b.W}, span{railWidth, innerWidth})
+		wantInside(t, b.ID, span{b.Y, b.H}, span{0, e.Height})
+		for i, c := range b.Cells {
+			wantInside(t, b.ID+" cell", span{c.X, c.W}, span{b.X, b.W})
+			wantInside(t, b.ID+" cell", span{b.CellY, b.CellH}, span{b.Y, b.H})
+			if i > 0 && c.X < b.Cells[i-1].X+b.Cells[i-1].W {
+				t.Errorf("%s: cell %d covers the one before", b.ID, i)
 			}
-			last = c.X + c.W
 		}
 	}
 	if !e.Boxes[0].Digits || e.Boxes[2].Digits {
