@@ -175,7 +175,7 @@ func benchServer(b *testing.B, kind string) {
 		})
 	}
 	up.Wait()
-	time.Sleep(period)
+	time.Sleep(4 * period) // all have joined
 	from := c.ask()
 	time.Sleep(window)
 	to := c.ask()
@@ -184,5 +184,7 @@ func benchServer(b *testing.B, kind string) {
 	beats := float64(to.Beats - from.Beats)
 	b.ReportMetric((to.CPU-from.CPU)/beats*1e6, "cpu-s/1M-beats")
 	b.ReportMetric(float64(to.RSS-empty.RSS)/streams/1024, "KiB/stream")
+	b.ReportMetric(float64(to.Heap-empty.Heap)/streams/1024, "heap-KiB/stream")
+	b.ReportMetric(float64(to.Stack-empty.Stack)/streams/1024, "stack-KiB/stream")
 	b.ReportMetric(beats/window.Seconds(), "beats/s")
 }

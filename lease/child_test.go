@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"syscall"
@@ -43,7 +44,9 @@ func TestMain(m *testing.M) {
 // childStats is what a child tells of itself on request.
 type childStats struct {
 	CPU     float64 // seconds
-	RSS     int64   // bytes
+	RSS     int64   // bytes, garbage given back
+	Heap    uint64  // bytes in use
+	Stack   uint64  // bytes
 	Beats   uint64
 	States  map[string]int
 	Expired uint64 // transitions to EXPIRED
@@ -85,7 +88,10 @@ func runChild(kind string) error {
 			return err
 		}
 		s.CPU = time.Duration(r.Utime.Nano() + r.Stime.Nano()).Seconds()
-		runtime.GC()
+		debug.FreeOSMemory()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		s.Heap, s.Stack = m.HeapAlloc, m.StackInuse
 		statm, _ := os.ReadFile("/proc/self/statm")
 		_, _ = fmt.Sscan(strings.Fields(string(statm))[1], &s.RSS)
 		s.RSS *= int64(os.Getpagesize())
@@ -220,7 +226,7 @@ func startChild(t testing.TB, kind string) *child {
 // stream opens a connection of its own to the child, with one stream.
 func (c *child) stream() (*grpc.ClientConn, leasepb.Lease_HeartbeatClient) {
 	conn, err := grpc.NewClient("passthrough:///"+c.address, grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithReadBufferSize(1024), grpc.WithWriteBufferSize(1024))
+		grpc.WithReadBufferSize(1024), grpc.WithWriteBufferSize(1024), grpc.WithStaticStreamWindowSize(window), grpc.WithStaticConnWindowSize(window))
 	if err != nil {
 		c.t.Fatal(err)
 	}

@@ -33,6 +33,8 @@ const (
 	// bufferSize is that of a connection's read and write buffers, bytes. A
 	// beat without its UUIDs has about 60.
 	bufferSize = 1024
+	// window is the flow control window, bytes; HTTP/2's own default.
+	window = 64 << 10
 	// flushTimeout bounds the last commit when the server stops.
 	flushTimeout = 3 * time.Second
 )
@@ -206,6 +208,10 @@ func (s *Server) options() []grpc.ServerOption {
 		grpc.ReadBufferSize(bufferSize),
 		grpc.WriteBufferSize(bufferSize),
 		grpc.SharedWriteBuffer(true),
+		// A fixed window: else gRPC sends a ping with every beat to estimate a
+		// bandwidth that nobody needs.
+		grpc.StaticStreamWindowSize(window),
+		grpc.StaticConnWindowSize(window),
 		grpc.WaitForHandlers(true),
 		// Agents may ping every 5 s, with and without a stream; gRPC's own
 		// default would cut them off for it.
