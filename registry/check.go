@@ -110,14 +110,8 @@ func (c *Config) checkPrometheus(at func(...string) string, bad func(string, str
 		}
 		return
 	}
-	u, err := url.Parse(p.URL)
-	switch {
-	case err != nil: // err would show a password
-		bad(at("prometheus", "url"), "not a URL")
-	case u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
-		bad(at("prometheus", "url"), "%q, want http://HOST:PORT or https://HOST", u.Redacted())
-	case u.User != nil:
-		bad(at("prometheus", "url"), "holds a user; use basic_auth with a password_file")
+	if err := checkURL(p.URL); err != nil {
+		bad(at("prometheus", "url"), "%w", err)
 	}
 	if b := p.BasicAuth; b != nil && (b.Username == "" || b.PasswordFile == "") {
 		bad(at("prometheus", "basic_auth"), "wants username and password_file")
@@ -128,6 +122,20 @@ func (c *Config) checkPrometheus(at func(...string) string, bad func(string, str
 	if (p.TLS.CertFile == "") != (p.TLS.KeyFile == "") {
 		bad(at("prometheus", "tls"), "cert_file and key_file belong together")
 	}
+}
+
+// checkURL refuses what is no base URL, and passwords in it.
+func checkURL(text string) error {
+	u, err := url.Parse(text)
+	switch {
+	case err != nil:
+		return errors.New("not a URL") // err would show a password
+	case u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
+		return fmt.Errorf("%q, want http://HOST:PORT or https://HOST", u.Redacted())
+	case u.User != nil:
+		return errors.New("holds a user; use basic_auth with a password_file")
+	}
+	return nil
 }
 
 // splitListen takes a host:port to listen on apart; the host may be empty.

@@ -17,13 +17,15 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/rackpulse/rackpulse/config"
 	"github.com/rackpulse/rackpulse/lease"
 	"github.com/rackpulse/rackpulse/lease/leasepb"
 	"github.com/rackpulse/rackpulse/site"
 )
 
-// quick is a lease that lives fast, so that tests wait little.
-var quick = lease.Config{BeatInterval: 50 * time.Millisecond, SuspectMisses: 3, TTL: 400 * time.Millisecond, Cooldown: 200 * time.Millisecond}
+// patient is a lease that is soon ready and late suspicious, so that a busy
+// machine decides no test.
+var patient = lease.Config{BeatInterval: 50 * time.Millisecond, SuspectMisses: 100, TTL: 20 * time.Second, Cooldown: 200 * time.Millisecond}
 
 // running is a registry that runs, its API and its port for beats.
 type running struct {
@@ -34,7 +36,7 @@ type running struct {
 }
 
 func testConfig(dir string) Config {
-	return Config{GRPC: GRPCConfig{Listen: "127.0.0.1:0"}, Store: StoreConfig{Dir: dir}, Lease: quick}
+	return Config{GRPC: GRPCConfig{Listen: "127.0.0.1:0"}, Store: StoreConfig{Dir: dir}, Lease: patient}
 }
 
 // start runs a registry until the test ends, or stop is called.
@@ -119,6 +121,7 @@ func uuidsOf(node string, n int) []string {
 // agent is one agent that beats over the wire, without the lease package's own
 // beater: what the registry answers is seen as it is.
 type agent struct {
+	conn   *grpc.ClientConn
 	stream leasepb.Lease_HeartbeatClient
 	seq    uint64
 	beat   leasepb.HeartbeatRequest
@@ -139,7 +142,7 @@ func dial(t *testing.T, address, node string, hello *leasepb.Hello, opts ...grpc
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &agent{stream: stream}
+	a := &agent{conn: conn, stream: stream}
 	a.beat.NodeId, a.beat.Hello = node, hello
 	return a
 }
@@ -224,3 +227,23 @@ func (r *running) get(t *testing.T, path string, v any) {
 		t.Fatalf("GET %s: %v\n%s", path, err, body)
 	}
 }
+
+// client is a Client of the registry's API.
+func (r *running) client(t *testing.T, token string) *Client {
+	t.Helper()
+	cfg := ClientConfig{URL: r.api.URL}
+	if token != "" {
+		secret, err := config.ReadSecret(writeFile(t, t.TempDir(), "token", token+"\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg.Token = secret
+	}
+	c, err := NewClient(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+var t0 = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)

@@ -12,7 +12,7 @@ import (
 
 // Families of the site's edges. All are 1, but the power limit.
 const (
-	helpNode   = "A node of the site: its rack, class and tenant; rackless=\"true\" where it stands in no rack."
+	helpNode   = "A node of the site: its rack, class and tenant; rackless=\"true\" where its class needs none."
 	helpRack   = "A rack of the site with its row and room."
 	helpFeed   = "A PDU of a rack and the feed that it hangs on."
 	helpCool   = "A cooling unit that serves a rack."
@@ -95,7 +95,7 @@ func edgesOf(s *site.Site) []prometheus.Metric {
 	for i := range s.Nodes {
 		n := &s.Nodes[i]
 		rackless := ""
-		if n.Rack == "" {
+		if class, ok := s.Class(n.ID); ok && class.Rackless && n.Rack == "" {
 			rackless = "true"
 		}
 		add("rackpulse_node_info", helpNode, "node", n.ID, "rack_id", n.Rack, "class", n.Class, "tenant", n.Tenant, "rackless", rackless)

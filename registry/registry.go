@@ -104,7 +104,7 @@ func (r *Registry) Run(ctx context.Context, ln net.Listener) error {
 	if err := r.cfg.checkExposed(ln.Addr().String(), len(r.guard.tokens.Load().nodes) > 0); err != nil && ln.Addr().Network() == "tcp" {
 		return errors.Join(err, ln.Close(), r.Close())
 	}
-	keepCtx, stop := context.WithCancel(ctx)
+	keepCtx, stop := context.WithCancel(context.WithoutCancel(ctx)) // until the leases have stopped
 	defer stop()
 	kept := make(chan struct{})
 	go func() {
@@ -112,6 +112,7 @@ func (r *Registry) Run(ctx context.Context, ln net.Listener) error {
 		r.keepAddresses(keepCtx)
 	}()
 	err := r.lease.Run(ctx, ln)
+	r.refreshAddresses()
 	r.store.retire()
 	stop()
 	<-kept

@@ -4,6 +4,7 @@ package registry
 
 import (
 	"net/http"
+	"reflect"
 
 	"gopkg.in/yaml.v3"
 
@@ -50,20 +51,8 @@ func strip(v any) any {
 		if len(one) == 0 {
 			return nil
 		}
-	case string:
-		if one == "" {
-			return nil
-		}
-	case int:
-		if one == 0 {
-			return nil
-		}
-	case float64:
-		if one == 0 {
-			return nil
-		}
-	case bool:
-		if !one {
+	default:
+		if v == nil || reflect.ValueOf(v).IsZero() {
 			return nil
 		}
 	}
