@@ -46,6 +46,7 @@ const (
 	refusedUnknown    = "unknown_node"
 	refusedOrder      = "order"
 	refusedSuperseded = "superseded"
+	refusedContended  = "contended"
 	refusedAuth       = "unauthorized"
 	refusedMalformed  = "malformed"
 	refusedSize       = "size"
@@ -75,7 +76,8 @@ func (c *core) accept(b *beat, now time.Time) (State, bool, *refusal) {
 		if ok, r := c.contend(n, epoch, b, v, now); !ok {
 			return n.state, true, r
 		}
-	} else if n.dup != nil && n.dup.challenger != 0 {
+	} else if n.dup != nil && n.dup.fresh {
+		n.dup.fresh = false
 		c.conflict(n, now)
 	}
 	if b.seq != 0 && b.seq <= n.seq {
@@ -105,47 +107,51 @@ func (c *core) accept(b *beat, now time.Time) (State, bool, *refusal) {
 func (c *core) contend(n *node, epoch uint64, b *beat, v int64, now time.Time) (bool, *refusal) {
 	live := n.stream != 0 && v-n.last < int64(c.cfg.suspectAfter())
 	if live {
-		if n.dup == nil {
-			n.dup = &rivalry{}
+		if won, r := c.challenge(n, epoch, now); !won {
+			return false, r
 		}
-		d := n.dup
-		if epoch == d.retired {
-			c.conflict(n, now)
-			return false, c.refuse(refusedSuperseded, true, "node %s is held by an agent that started later", n.id)
-		}
-		if d.challenger != epoch {
-			d.challenger, d.beats = epoch, 0
-		}
-		if d.beats++; d.beats < 2 {
-			return false, nil // its second beat decides, and should tell all
-		}
-		d.retired = n.epoch
+	} else if n.dup != nil {
+		n.dup.challenger, n.dup.fresh, n.dup.retired = 0, false, 0
 	}
-	if n.dup != nil {
-		n.dup.challenger, n.dup.beats = 0, 0
-		if !live {
-			n.dup.retired = 0
-		}
-	}
-	fresh := n.epoch != 0 && epoch != n.epoch
+	restarted := n.epoch != 0
 	n.epoch, n.seq = epoch, 0
 	if n.gpus != nil {
 		n.gpus.forget()
 	}
-	if fresh && n.held == "" && (n.state == Maint || n.state == Draining) && b.intent == intentNone {
+	if restarted && n.held == "" && b.intent == intentNone {
 		c.returned(n, v, now)
 	}
+	return true, nil
+}
+
+// challenge counts the beats of an epoch that wants a node whose holder lives.
+// It wins with the second; an epoch that lost the node does not get it back.
+func (c *core) challenge(n *node, epoch uint64, now time.Time) (bool, *refusal) {
+	if n.dup == nil {
+		n.dup = &rivalry{}
+	}
+	d := n.dup
+	if epoch == d.retired {
+		c.conflict(n, now)
+		return false, c.refuse(refusedSuperseded, true, "node %s is held by an agent that started later", n.id)
+	}
+	if d.challenger != epoch {
+		d.challenger, d.fresh = epoch, true
+		return false, c.refuse(refusedContended, false, "node %s is held by an agent that is live; the next beat takes it over", n.id)
+	}
+	d.challenger, d.fresh, d.retired = 0, false, n.epoch
 	return true, nil
 }
 
 // returned ends a maintenance or a leave that an agent declared before it was
 // started again.
 func (c *core) returned(n *node, v int64, now time.Time) {
-	if n.state == Maint {
+	switch n.state {
+	case Maint:
 		c.resume(n, v, now, "its agent is back from maintenance", actorAgent)
-		return
+	case Draining:
+		c.move(n, Joining, now, "its agent was started again", actorAgent)
 	}
-	c.move(n, Joining, now, "its agent was started again", actorAgent)
 }
 
 // conflict counts one beat by which two agents claim n, and notes the first.
@@ -173,36 +179,34 @@ func (c *core) step(n *node, v int64, now time.Time, gapFree bool) {
 		}
 		c.move(n, Joining, now, "first beat", actorAgent)
 		n.run = 1
-	case Joining:
-		if n.run++; !gapFree {
-			n.run = 1
-		}
-		if n.run >= joinBeats {
-			c.settle(n, now, fmt.Sprintf("%d beats without a gap", joinBeats))
-		}
-	case Suspect:
-		n.flaps++
-		c.settle(n, now, "beats again")
 	case Expired:
 		c.move(n, Recovering, now, "beats again after it was lost", actorAgent)
 		n.mark = v
-	case Recovering:
-		if !gapFree || n.mark == 0 {
-			n.mark = v
-		}
-		if v-n.mark >= int64(c.cfg.Cooldown) {
-			c.settle(n, now, fmt.Sprintf("no gap for %s", c.cfg.Cooldown))
-		}
+	case Joining, Recovering:
+		c.prove(n, v, now, gapFree)
+	case Suspect:
+		n.flaps++
+		c.settle(n, now, "beats again")
 	case Restored:
 		c.resume(n, v, now, "beats again after the registry's own absence", actorAgent)
-	case Ready:
-		if n.bad() {
-			c.settle(n, now, "")
-		}
-	case Degraded:
-		if !n.bad() {
+	case Ready, Degraded:
+		if n.bad() != (n.state == Degraded) {
 			c.settle(n, now, "its GPUs are as expected again")
 		}
+	}
+}
+
+// prove counts a beat of a node that has to beat without a gap to be ready.
+func (c *core) prove(n *node, v int64, now time.Time, gapFree bool) {
+	if !gapFree {
+		n.run, n.mark = 0, v
+	}
+	n.run = min(n.run+1, joinBeats)
+	switch {
+	case n.state == Joining && n.run >= joinBeats:
+		c.settle(n, now, fmt.Sprintf("%d beats without a gap", joinBeats))
+	case n.state == Recovering && v-n.mark >= int64(c.cfg.Cooldown):
+		c.settle(n, now, fmt.Sprintf("no gap for %s", c.cfg.Cooldown))
 	}
 }
 

@@ -4,7 +4,6 @@ package lease
 
 import (
 	"context"
-	"maps"
 	"net"
 	"reflect"
 	"slices"
@@ -91,6 +90,18 @@ func beatTo(t *testing.T, n *network, change func(*Beater), addresses ...string)
 	return a
 }
 
+// checkAgent wants what gpu001's agent told of itself.
+func checkAgent(t *testing.T, b *bed) {
+	t.Helper()
+	n := b.srv.Nodes()[0]
+	if n.Agent.Facts.Driver != "570.124.06" || n.Agent.Facts.GPUCount != 8 || n.Agent.BootID != "boot" || n.Rack != "r01" || n.Class != "h100" || !n.Beating {
+		t.Errorf("status %+v, agent %+v", n, n.Agent)
+	}
+	if d := b.srv.Devices(); len(d) != 1 || d[0].ID != "r01-a" || d[0].Agent != "gpu001" || d[0].Address != "10.0.0.1:9400" || !d[0].Node {
+		t.Errorf("devices %+v", d)
+	}
+}
+
 func TestBeaterLife(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := start(t, t.TempDir(), func(d *Deps) {
@@ -115,15 +126,32 @@ func TestBeaterLife(t *testing.T) {
 		if got := a.id.Load(); !reflect.DeepEqual(got, want) {
 			t.Errorf("identity %+v", got)
 		}
-		n := b.srv.Nodes()[0]
-		if n.Agent.Facts.Driver != "570.124.06" || n.Agent.Facts.GPUCount != 8 || n.Agent.BootID != "boot" || n.Rack != "r01" || n.Class != "h100" || !n.Beating {
-			t.Errorf("status %+v, agent %+v", n, n.Agent)
-		}
-		if d := b.srv.Devices(); len(d) != 1 || d[0].ID != "r01-a" || d[0].Agent != "gpu001" || d[0].Address != "10.0.0.1:9400" || !d[0].Node {
-			t.Errorf("devices %+v", d)
-		}
+		checkAgent(t, b)
 
-		// A GPU is lost; then its list cannot be read; then all is well again.
+		// A graceful stop is a maintenance, not a fault.
+		if err := a.stop(); err != nil {
+			t.Error(err)
+		}
+		b.want("gpu001", Maint)
+		states, hooks := a.heard()
+		if want := []State{Joining, Ready}; !slices.Equal(states, want) {
+			t.Errorf("states heard %v, want %v", states, want)
+		}
+		if !a.Schedulable() || len(hooks) != 0 {
+			t.Errorf("schedulable %v, hooks %v", a.Schedulable(), hooks)
+		}
+		if err := b.stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestBeaterTellsOfGPUs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := start(t, t.TempDir(), nil)
+		a := beatTo(t, oneRegistry(b.ln), nil, "reg1:9402")
+		time.Sleep(12 * time.Second)
+		b.want("gpu001", Ready)
 		a.inv.Store(&Inventory{UUIDs: uuids(0, 7)})
 		time.Sleep(12 * time.Second)
 		b.want("gpu001", Degraded)
@@ -139,18 +167,8 @@ func TestBeaterLife(t *testing.T) {
 		if n := b.srv.Nodes()[0]; !strings.Contains(n.Reason, "child ? hangs") {
 			t.Errorf("reason %q", n.Reason)
 		}
-
-		// A graceful stop is a maintenance, not a fault.
 		if err := a.stop(); err != nil {
 			t.Error(err)
-		}
-		b.want("gpu001", Maint)
-		states, hooks := a.heard()
-		if want := []State{Joining, Ready, Degraded, Ready, Degraded}; !slices.Equal(states, want) {
-			t.Errorf("states heard %v, want %v", states, want)
-		}
-		if !a.Schedulable() || len(hooks) != 0 {
-			t.Errorf("schedulable %v, hooks %v", a.Schedulable(), hooks)
 		}
 		if err := b.stop(); err != nil {
 			t.Error(err)
@@ -360,61 +378,5 @@ func TestBeaterSendsLittle(t *testing.T) {
 			t.Error(err)
 		}
 		stop()
-	})
-}
-
-func TestBeaterConfig(t *testing.T) {
-	ok := func() Inventory { return Inventory{} }
-	for want, b := range map[string]*Beater{
-		"no registry address": {Config: BeaterConfig{Node: "a"}, Inventory: ok},
-		"node name of 0 byte": {Config: BeaterConfig{Addresses: []string{"a:1"}}, Inventory: ok},
-		"needs TLS":           {Config: BeaterConfig{Node: "a", Addresses: []string{"a:1"}, Token: func() (string, error) { return "t", nil }}, Inventory: ok},
-		"no inventory":        {Config: BeaterConfig{Node: "a", Addresses: []string{"a:1"}}},
-	} {
-		if err := b.Run(context.Background()); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("got %v, want %q", err, want)
-		}
-	}
-}
-
-func TestFacilityOnlyAgent(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := start(t, t.TempDir(), nil)
-		poller := func(name string) *agent {
-			return beatTo(t, oneRegistry(b.ln), func(x *Beater) {
-				x.Config.Node = name
-				x.Hello = func() Hello {
-					return Hello{Roles: []string{RoleFacility}, Advertise: name + ":9400", Devices: []string{"r01-a"}}
-				}
-				x.Inventory = func() Inventory { return Inventory{Status: Unavailable} }
-			}, "reg1:9402")
-		}
-		first := poller("fac1")
-		time.Sleep(time.Second)
-		second := poller("fac2")
-		time.Sleep(time.Minute)
-		if got := second.id.Load().Refused; !maps.Equal(got, map[string]string{"r01-a": "agent fac1 polls it already"}) {
-			t.Errorf("refused %v", got)
-		}
-		if len(b.srv.Nodes()) != 0 {
-			t.Errorf("a facility agent has a lease: %+v", b.srv.Nodes())
-		}
-		// Its stream ends: 10 s later the other one gets the device.
-		if err := first.stop(); err != nil {
-			t.Error(err)
-		}
-		time.Sleep(16 * time.Second)
-		if got := second.id.Load().Refused; len(got) != 0 {
-			t.Errorf("still refused: %v", got)
-		}
-		if d := b.srv.Devices(); len(d) != 1 || d[0].Agent != "fac2" || d[0].Address != "fac2:9400" || d[0].Node {
-			t.Errorf("devices %+v", d)
-		}
-		if err := second.stop(); err != nil {
-			t.Error(err)
-		}
-		if err := b.stop(); err != nil {
-			t.Error(err)
-		}
 	})
 }

@@ -21,7 +21,7 @@ type core struct {
 	wheel wheel
 	site  *siteIndex
 
-	base   time.Time // virtual time zero
+	base   time.Time // virtual time zero, just before it was made
 	seen   time.Time // the last sign of life of the registry
 	paused int64     // nanoseconds that do not count
 	// hold is the virtual time until which nothing is swept, so that the beats
@@ -76,8 +76,8 @@ type node struct {
 
 // rivalry is what is known of a second agent with the same node id.
 type rivalry struct {
-	challenger uint64 // epoch that wants the node
-	beats      uint8  // its beats so far
+	challenger uint64 // epoch that wants the node: it beat once
+	fresh      bool   // the holder has not beaten since
 	retired    uint64 // epoch that lost it
 	conflicts  uint32
 }
@@ -93,7 +93,8 @@ type change struct {
 // restarts.
 func newCore(cfg Config, idx *siteIndex, fence uint64, now time.Time) *core {
 	return &core{
-		cfg: cfg.WithDefaults(), site: idx, base: now, seen: now, nextID: fence << 32,
+		// It starts at one second, so that 0 can mean "never".
+		cfg: cfg.WithDefaults(), site: idx, base: now.Add(-time.Second), seen: now, nextID: fence << 32,
 		nodes: map[string]*node{}, agents: map[string]*facilityAgent{}, owners: map[string]string{},
 		moves: map[[2]State]uint64{}, refusals: map[string]uint64{}, conflicts: map[string]uint64{},
 	}

@@ -281,13 +281,17 @@ func TestTwoAgentsOneNode(t *testing.T) {
 	w.beat(beat{stream: 1, epoch: 100})
 	w.beats(2, beat{stream: 1, epoch: 100})
 	w.pass(2 * time.Second)
-	if st, want, r := w.beat(beat{stream: 2, epoch: 7}); r != nil || st != Ready || !want {
+	if st, want, r := w.beat(beat{stream: 2, epoch: 7}); r == nil || r.final || r.reason != refusedContended || st != Ready || !want {
 		t.Errorf("first beat of the second agent: %s %v %v", st, want, r)
 	}
 	w.pass(3 * time.Second)
 	w.beat(beat{stream: 1, epoch: 100}) // still accepted, and a conflict
 	if w.c.conflicts["node"] != 1 || w.events[len(w.events)-1].Kind != ledger.KindConflict {
 		t.Errorf("conflicts %v, events %+v", w.c.conflicts, w.events)
+	}
+	w.beat(beat{stream: 1, epoch: 100}) // counted once for each beat of the other
+	if w.c.conflicts["node"] != 1 {
+		t.Errorf("conflicts %v", w.c.conflicts)
 	}
 	w.pass(2 * time.Second)
 	if _, _, r := w.beat(beat{stream: 2, epoch: 7}); r != nil {

@@ -52,38 +52,51 @@ const maxAgents = 4096
 // beat was refused.
 func (c *core) pollDevices(b *beat, node bool, now time.Time) (map[string]string, bool, *refusal) {
 	v := c.clock(now)
-	epoch := b.epoch
-	if epoch == 0 {
-		epoch = b.stream
+	a, r := c.facilityAgent(b, node, v)
+	if a == nil {
+		return nil, false, r
 	}
-	a := c.agents[b.node]
-	switch {
-	case a == nil && (b.hello == nil || node && len(b.hello.Devices) == 0):
-		return nil, false, nil
-	case a == nil && len(c.agents) >= maxAgents:
-		return nil, false, c.refuse(refusedStreams, true, "there are %d agents with devices, no more are taken", maxAgents)
-	case a == nil:
-		a = &facilityAgent{}
-		c.agents[b.node] = a
-	case !node && a.epoch != epoch && a.eof == 0 && c.alive(a, v):
-		c.conflicts["agent"]++
-		return nil, false, c.refuse(refusedSuperseded, true, "another agent named %s is live", b.node)
-	}
-	a.last, a.wall, a.stream, a.eof, a.node, a.epoch = v, now, b.stream, 0, node, epoch
+	a.last, a.wall, a.stream, a.eof, a.node = v, now, b.stream, 0, node
 	if b.hello != nil {
 		a.info = b.hello
 		c.release(b.node, b.hello.Devices)
 	}
-	if b.intent == intentLeave {
+	switch {
+	case b.intent == intentLeave:
 		c.release(b.node, nil)
 		return a.refused, false, nil
-	}
-	if b.hello == nil && len(a.refused) == 0 {
+	case b.hello == nil && len(a.refused) == 0:
 		return nil, false, nil
 	}
 	before := a.refused
 	a.refused = c.claim(b.node, a, v, now)
 	return a.refused, b.hello != nil || !maps.Equal(before, a.refused), nil
+}
+
+// facilityAgent returns the agent of a beat, made if it is to be; nil where
+// there is none, or with the reason why it is refused.
+func (c *core) facilityAgent(b *beat, node bool, v int64) (*facilityAgent, *refusal) {
+	epoch := b.epoch
+	if epoch == 0 {
+		epoch = b.stream
+	}
+	a := c.agents[b.node]
+	if a == nil {
+		if b.hello == nil || node && len(b.hello.Devices) == 0 {
+			return nil, nil
+		}
+		if len(c.agents) >= maxAgents {
+			return nil, c.refuse(refusedStreams, true, "there are %d agents with devices, no more are taken", maxAgents)
+		}
+		a = &facilityAgent{epoch: epoch}
+		c.agents[b.node] = a
+	}
+	if !node && a.epoch != epoch && a.eof == 0 && c.alive(a, v) {
+		c.conflicts["agent"]++
+		return nil, c.refuse(refusedSuperseded, true, "another agent named %s is live", b.node)
+	}
+	a.epoch = epoch
+	return a, nil
 }
 
 // claim makes the agent the owner of those of its devices that nobody else

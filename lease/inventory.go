@@ -255,7 +255,7 @@ func (c *core) judge(n *node, b *beatInventory, v int64, now time.Time, gpus boo
 		return
 	}
 	if g.goodSince == 0 {
-		g.goodSince = max(v, 1)
+		g.goodSince = v
 	}
 	if g.bad && v-g.goodSince >= int64(c.cfg.Cooldown) {
 		g.bad, g.cause = false, ""

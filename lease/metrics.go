@@ -111,7 +111,7 @@ type totals struct {
 // totals copies the counters; the families of refusals and conflicts start at 0.
 func (s *Server) totals() (totals, bool) {
 	t := totals{moves: map[[2]State]uint64{}, refusals: map[string]uint64{}, conflicts: map[string]uint64{"node": 0, "device": 0, "agent": 0}}
-	for _, reason := range []string{refusedUnknown, refusedOrder, refusedSuperseded, refusedAuth, refusedMalformed, refusedSize, refusedStreams} {
+	for _, reason := range []string{refusedUnknown, refusedOrder, refusedSuperseded, refusedContended, refusedAuth, refusedMalformed, refusedSize, refusedStreams} {
 		t.refusals[reason] = 0
 	}
 	for reason, v := range s.outside.copy() {

@@ -13,29 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
-func TestMetrics(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := start(t, t.TempDir(), nil)
-		c := b.conn()
-		one, end1 := threeFields(t, c)
-		two, end2 := threeFields(t, c)
-		rackless, end3 := threeFields(t, c)
-		// The bubble's clock starts at 2000-01-01 00:00:00 UTC, 946684800.
-		for range 3 {
-			one("gpu001", uuids(0, 8)...)
-			two("gpu002", uuids(8, 8)...)
-			rackless("ws01")
-			time.Sleep(5 * time.Second)
-		}
-		if err := b.srv.Leave(context.Background(), "gpu002", "sold", "eve"); err != nil {
-			t.Fatal(err)
-		}
-		end2()
-		time.Sleep(20 * time.Second) // 35 s - 10 s: gpu001 and ws01 are suspect
-		one("gpu001", uuids(0, 8)...)
-		synctest.Wait()
-
-		want := `
+const wantMetrics = `
 # HELP rackpulse_lease_beats_total Beats accepted.
 # TYPE rackpulse_lease_beats_total counter
 rackpulse_lease_beats_total 10
@@ -62,11 +40,34 @@ rackpulse_lease_transitions_total{from="SUSPECT",to="READY"} 1
 rackpulse_lease_up{node="gpu001",rack_id="r01"} 1
 rackpulse_lease_up{node="ws01"} 1
 `
+
+func TestMetrics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := start(t, t.TempDir(), nil)
+		c := b.conn()
+		one, end1 := threeFields(t, c)
+		two, end2 := threeFields(t, c)
+		rackless, end3 := threeFields(t, c)
+		// The bubble's clock starts at 2000-01-01 00:00:00 UTC, 946684800.
+		for range 3 {
+			one("gpu001", uuids(0, 8)...)
+			two("gpu002", uuids(8, 8)...)
+			rackless("ws01")
+			time.Sleep(5 * time.Second)
+		}
+		if err := b.srv.Leave(context.Background(), "gpu002", "sold", "eve"); err != nil {
+			t.Fatal(err)
+		}
+		end2()
+		time.Sleep(20 * time.Second) // 35 s - 10 s: gpu001 and ws01 are suspect
+		one("gpu001", uuids(0, 8)...)
+		synctest.Wait()
+
 		reg := prometheus.NewPedanticRegistry()
 		if err := reg.Register(b.srv); err != nil {
 			t.Fatal(err)
 		}
-		err := testutil.GatherAndCompare(reg, strings.NewReader(want), "rackpulse_lease_up", "rackpulse_lease_state", "rackpulse_lease_beats_total",
+		err := testutil.GatherAndCompare(reg, strings.NewReader(wantMetrics), "rackpulse_lease_up", "rackpulse_lease_state", "rackpulse_lease_beats_total",
 			"rackpulse_lease_transitions_total", "rackpulse_lease_last_beat_timestamp_seconds")
 		if err != nil {
 			t.Error(err)

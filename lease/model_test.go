@@ -52,19 +52,22 @@ func (r *refNode) tick(now time.Duration) {
 		if quiet {
 			r.state = Left
 		}
-	case Restored:
+	case Restored, Maint:
 		if now >= r.till {
-			r.state = Expired
-			if r.was == Draining {
-				r.state = Left
-			}
+			r.over(now)
 		}
-	case Maint:
-		if now >= r.till && silent >= refTTL {
-			r.state = Expired
-		} else if now >= r.till {
-			r.back(now)
-		}
+	}
+}
+
+// over ends Maint or Restored at its deadline.
+func (r *refNode) over(now time.Duration) {
+	switch {
+	case r.state == Restored && r.was == Draining:
+		r.state = Left
+	case r.state == Restored || now-r.last >= refTTL:
+		r.state = Expired
+	default:
+		r.back(now)
 	}
 }
 
@@ -96,6 +99,19 @@ func (r *refNode) beat(now time.Duration, intent intentKind, maint time.Duration
 	if r.state == Left && intent == intentLeave {
 		return
 	}
+	r.step(now, gapFree)
+	switch {
+	case intent == intentLeave:
+		r.state = Draining
+	case intent == intentMaintenance && r.state == Maint:
+		r.till = max(r.till, min(now+maint, r.mark+refMaint))
+	case intent == intentMaintenance && r.state != Draining:
+		r.was, r.state, r.till, r.mark = r.state, Maint, now+min(maint, refMaint), now
+	}
+}
+
+// step applies what a beat without an intent means.
+func (r *refNode) step(now time.Duration, gapFree bool) {
 	switch r.state {
 	case Unknown, Left:
 		r.state, r.run = Joining, 1
@@ -119,14 +135,6 @@ func (r *refNode) beat(now time.Duration, intent intentKind, maint time.Duration
 		}
 	case Restored:
 		r.back(now)
-	}
-	switch {
-	case intent == intentLeave:
-		r.state = Draining
-	case intent == intentMaintenance && r.state == Maint:
-		r.till = max(r.till, min(now+maint, r.mark+refMaint))
-	case intent == intentMaintenance && r.state != Draining:
-		r.was, r.state, r.till, r.mark = r.state, Maint, now+min(maint, refMaint), now
 	}
 }
 

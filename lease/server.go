@@ -92,6 +92,9 @@ func NewServer(cfg Config, deps Deps) (*Server, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
+	if deps.Site == nil || deps.Store == nil {
+		return nil, errors.New("lease server: a site and a store are needed")
+	}
 	if deps.Logger == nil {
 		deps.Logger = log.NewNopLogger()
 	}

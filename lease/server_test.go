@@ -202,6 +202,32 @@ func TestThreeFieldClient(t *testing.T) {
 	})
 }
 
+// refused sends beats on a stream of its own, which must end with an error.
+func refused(t *testing.T, c *grpc.ClientConn, code codes.Code, text string, beats []*leasepb.HeartbeatRequest) {
+	t.Helper()
+	stream, err := leasepb.NewLeaseClient(c).Heartbeat(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range beats {
+		if err := stream.Send(m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for {
+		var r *leasepb.HeartbeatReply
+		if r, err = stream.Recv(); err != nil {
+			break
+		}
+		if r.GetError() != "" && !strings.Contains(r.GetError(), text) {
+			t.Errorf("reply says %q, want %q", r.GetError(), text)
+		}
+	}
+	if status.Code(err) != code || !strings.Contains(err.Error(), text) {
+		t.Errorf("got %v, want %s: %s", err, code, text)
+	}
+}
+
 func TestBadBeats(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := start(t, t.TempDir(), func(d *Deps) {
@@ -218,27 +244,7 @@ func TestBadBeats(t *testing.T) {
 
 		try := func(code codes.Code, text string, beats ...*leasepb.HeartbeatRequest) {
 			t.Helper()
-			stream, err := leasepb.NewLeaseClient(c).Heartbeat(context.Background())
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, m := range beats {
-				if err := stream.Send(m); err != nil {
-					t.Fatal(err)
-				}
-			}
-			for {
-				var r *leasepb.HeartbeatReply
-				if r, err = stream.Recv(); err != nil {
-					break
-				}
-				if r.GetError() != "" && !strings.Contains(r.GetError(), text) {
-					t.Errorf("reply says %q, want %q", r.GetError(), text)
-				}
-			}
-			if status.Code(err) != code || !strings.Contains(err.Error(), text) {
-				t.Errorf("got %v, want %s: %s", err, code, text)
-			}
+			refused(t, c, code, text, beats)
 		}
 		req := func(node string) *leasepb.HeartbeatRequest { return &leasepb.HeartbeatRequest{NodeId: node} }
 		try(codes.NotFound, `node "stranger" is not in the site file`, req("stranger"))

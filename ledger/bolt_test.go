@@ -243,6 +243,7 @@ func TestWatch(t *testing.T) {
 	}
 	commit(1, 2, 3)
 	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
 	watch := b.Watch(ctx, 1)
 	go func() {
 		for id := uint64(4); id <= 58; id += 3 {
