@@ -16,10 +16,13 @@ func TestSymptomsAreFolded(t *testing.T) {
 	f := func(what, want string, a registry.AlertView) {
 		t.Helper()
 		a.Name = "A"
-		_, others, symptoms := sortAlerts([]registry.AlertView{a, cause})
+		split := sortAlerts([]registry.AlertView{a, cause})
 		got := "shown"
-		if len(symptoms) == 1 && len(others) == 0 {
+		if len(split.Symptoms) == 1 && len(split.Others) == 0 {
 			got = "folded"
+		}
+		if len(split.Notices) == 1 && len(split.Others) == 0 {
+			got = "notice"
 		}
 		if got != want {
 			t.Errorf("%s: %s, want %s", what, got, want)
@@ -29,6 +32,9 @@ func TestSymptomsAreFolded(t *testing.T) {
 	f("as severe, by its label", "folded", registry.AlertView{Severity: "warning", Labels: map[string]string{"rack_id": "r01"}})
 	f("more severe than the cause", "shown", registry.AlertView{Severity: "critical", Racks: []string{"r01"}})
 	f("also elsewhere", "shown", registry.AlertView{Severity: "info", Racks: []string{"r01", "r03"}})
+	f("a symptom with a cause of its own", "folded", registry.AlertView{Correlation: "symptom", Cause: "unknown", Severity: "warning", Racks: []string{"r01"}})
+	f("the dead-man's switch", "notice", registry.AlertView{Correlation: "coverage", Cause: "none", Severity: "none"})
+	f("a gap in coverage", "shown", registry.AlertView{Correlation: "coverage", Cause: "site file", Severity: "warning"})
 	f("no rack", "shown", registry.AlertView{Severity: "info"})
 	cause.Severity = "critical"
 	f("critical is never folded", "shown", registry.AlertView{Severity: "critical", Racks: []string{"r01"}})
@@ -36,11 +42,11 @@ func TestSymptomsAreFolded(t *testing.T) {
 }
 
 func TestAlertOrder(t *testing.T) {
-	causes, others, _ := sortAlerts([]registry.AlertView{
+	split := sortAlerts([]registry.AlertView{
 		{Name: "d", Severity: "other thing"}, {Name: "c", Severity: "warning", Since: noon}, {Name: "b", Severity: "warning", Since: noon.Add(-time.Hour)},
 		{Name: "a", Severity: "critical", Since: noon}, {Name: "z", Severity: "info", Cause: "x"}, {Name: "y", Severity: "critical", Cause: "x"}})
 	got := ""
-	for _, a := range append(causes, others...) {
+	for _, a := range append(split.Causes, split.Others...) {
 		got += a.Name
 	}
 	if got != "yzabcd" {

@@ -21,15 +21,15 @@ type page struct {
 	Single               bool // one rack
 	View                 *registry.View
 	Heat                 heat
-	Causes, Others       []registry.AlertView
-	Symptoms             []registry.AlertView
-	SymptomNames         string
-	Counts               []count // alerts by severity
-	States               []count // nodes by lease state
-	Nodes, GPUs          int
-	Rows                 []row
-	Rackless             []nodeRow
-	Map                  bool // racks at a glance, where they do not fit one screen
+	sorted
+	SymptomNames string
+	NoticeNames  string
+	Counts       []count // alerts by severity
+	States       []count // nodes by lease state
+	Nodes, GPUs  int
+	Rows         []row
+	Rackless     []nodeRow
+	Map          bool // racks at a glance, where they do not fit one screen
 }
 
 // mapFrom is the number of racks from which on the page starts with a map.
@@ -57,8 +57,8 @@ func (*page) AllStates() []stateMark {
 
 func (p *page) fill(v *registry.View, h heat) {
 	p.View, p.Heat = v, h
-	p.Causes, p.Others, p.Symptoms = sortAlerts(v.Alerts)
-	p.SymptomNames = tally(p.Symptoms)
+	p.sorted = sortAlerts(v.Alerts)
+	p.SymptomNames, p.NoticeNames = tally(p.Symptoms), tally(p.Notices)
 	for _, severity := range severities {
 		n := 0
 		for _, a := range v.Alerts {
@@ -145,30 +145,47 @@ func racksOf(a registry.AlertView) []string {
 	return a.Racks
 }
 
-// sortAlerts splits alerts into those that name a cause, the rest, and the
-// symptoms that a cause explains. A symptom names no cause itself, all its
-// racks are the cause's, and it is less severe, or as severe but not critical:
-// a critical alert is never folded away.
-func sortAlerts(alerts []registry.AlertView) (causes, others, symptoms []registry.AlertView) {
-	sorted := slices.Clone(alerts)
-	slices.SortStableFunc(sorted, func(a, b registry.AlertView) int {
+// sorted is the alerts as the page shows them, each list the worst first.
+type sorted struct {
+	Causes []registry.AlertView
+	Others []registry.AlertView
+	// Symptoms are what a cause explains, Notices what only informs: both are
+	// folded away.
+	Symptoms, Notices []registry.AlertView
+}
+
+// sortAlerts splits alerts into those that name a cause, the rest, the symptoms
+// that a cause explains, and notices. All racks of a symptom are the cause's,
+// and it is less severe, or as severe but not critical: a critical alert is
+// never folded away. The correlation label of the shipped rules is the id of a
+// correlation, "symptom", or "coverage" for what watches the rules themselves.
+func sortAlerts(alerts []registry.AlertView) sorted {
+	var out sorted
+	ordered := slices.Clone(alerts)
+	slices.SortStableFunc(ordered, func(a, b registry.AlertView) int {
 		return cmp.Or(rank(a.Severity)-rank(b.Severity), a.Since.Compare(b.Since), strings.Compare(a.Name, b.Name))
 	})
-	for _, a := range sorted {
-		if a.Cause != "" {
-			causes = append(causes, a)
+	for _, a := range ordered {
+		if namesCause(a) {
+			out.Causes = append(out.Causes, a)
 		}
 	}
-	for _, a := range sorted {
+	for _, a := range ordered {
 		switch {
-		case a.Cause != "":
-		case rank(a.Severity) > 0 && slices.ContainsFunc(causes, func(c registry.AlertView) bool { return explains(c, a) }):
-			symptoms = append(symptoms, a)
+		case namesCause(a):
+		case a.Correlation == "coverage" && rank(a.Severity) >= rank("info"):
+			out.Notices = append(out.Notices, a)
+		case rank(a.Severity) > 0 && slices.ContainsFunc(out.Causes, func(c registry.AlertView) bool { return explains(c, a) }):
+			out.Symptoms = append(out.Symptoms, a)
 		default:
-			others = append(others, a)
+			out.Others = append(out.Others, a)
 		}
 	}
-	return causes, others, symptoms
+	return out
+}
+
+func namesCause(a registry.AlertView) bool {
+	return a.Cause != "" && a.Correlation != "symptom" && a.Correlation != "coverage"
 }
 
 func explains(cause, a registry.AlertView) bool {

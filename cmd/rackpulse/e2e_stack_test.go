@@ -8,6 +8,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -47,8 +48,7 @@ type stackConfig struct {
 func newStack(t *testing.T, cfg stackConfig) *stack {
 	t.Helper()
 	s := &stack{t: t, dir: t.TempDir(), hook: newHook(t), agents: map[string]*process{}, started: time.Now()}
-	nodeExporter := s.startNodeExporter()
-	s.writeSite(nodeExporter)
+	s.writeSite(s.startNodeExporter())
 	grpc := s.startRegistry()
 	s.startAgents(cfg, grpc)
 	s.startAlertmanager()
@@ -79,25 +79,33 @@ func (s *stack) write(name, text string) string {
 	return path
 }
 
+// startNodeExporter runs one node_exporter on four addresses of this machine, so
+// that each node of a rack has one of its own, and returns its port.
 func (s *stack) startNodeExporter() string {
-	addr := freePort(s.t)
-	start(s.t, s.dir, "node_exporter", testtool.Binary(s.t, "prometheus-node-exporter"), "--web.listen-address="+addr)
-	return addr
+	_, port, _ := net.SplitHostPort(freePort(s.t))
+	var args []string
+	for i := 1; i <= 4; i++ {
+		args = append(args, fmt.Sprintf("--web.listen-address=127.0.0.%d:%s", i, port))
+	}
+	start(s.t, s.dir, "node_exporter", testtool.Binary(s.t, "prometheus-node-exporter"), args...)
+	return port
 }
 
-// writeSite takes the example hall and points every node at the one
-// node_exporter of this machine.
-func (s *stack) writeSite(nodeExporter string) {
+// writeSite takes the example hall and gives every node its node_exporter.
+func (s *stack) writeSite(port string) {
 	data, err := os.ReadFile(filepath.Join(testtool.Root(), "site", "example.yml"))
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	with := ", exporters: {node_exporter: \"" + nodeExporter + "\"}}"
 	lines := strings.Split(string(data), "\n")
 	for i, line := range lines {
-		if strings.HasPrefix(line, "- {id: \"gpu[") || strings.HasPrefix(line, "- {id: ws01") {
-			lines[i] = strings.TrimSuffix(line, "}") + with
+		hosts := "127.0.0.[1-4]"
+		if strings.HasPrefix(line, "- {id: ws01") {
+			hosts = "127.0.0.1"
+		} else if !strings.HasPrefix(line, "- {id: \"gpu[") {
+			continue
 		}
+		lines[i] = strings.TrimSuffix(line, "}") + fmt.Sprintf(", exporters: {node_exporter: %q}}", hosts+":"+port)
 	}
 	path := s.write("site.yml", strings.Join(lines, "\n"))
 	if s.site, err = site.Load(path); err != nil {
@@ -131,7 +139,7 @@ func (s *stack) startAgents(cfg stackConfig, grpc string) {
 		}
 	}
 	for _, node := range nodes {
-		s.write(node+".yml", fmt.Sprintf("node: %s\nstate_dir: state-%s\nregistry: {addresses: [%q]}\n", node, node, grpc)+simulate)
+		s.write(node+".yml", fmt.Sprintf("node: %s\nstate_dir: state-%s\nregistry: {addresses: [%q], leave_on_stop: true}\n", node, node, grpc)+simulate)
 		s.startAgent(node)
 	}
 	s.write("facility.yml", fmt.Sprintf("node: facility1\ngpu: {source: none}\nregistry: {addresses: [%q]}\n", grpc)+simulate)
@@ -251,14 +259,14 @@ func (s *stack) eventually(limit time.Duration, what string, check func() error)
 }
 
 // node asks the registry for a node's lease.
-func (s *stack) node(id string) registry.NodeStatus {
+func (s *stack) node(id string) registry.Node {
 	s.t.Helper()
 	resp, err := http.Get(s.registry + "/api/v1/nodes/" + id)
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	defer resp.Body.Close()
-	var st registry.NodeStatus
+	var st registry.Node
 	if err := json.NewDecoder(resp.Body).Decode(&st); err != nil {
 		s.t.Fatal(err)
 	}

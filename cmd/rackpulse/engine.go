@@ -9,8 +9,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/go-kit/log"
-
 	"github.com/rackpulse/rackpulse/engine"
 	"github.com/rackpulse/rackpulse/query"
 	"github.com/rackpulse/rackpulse/rules"
@@ -50,7 +48,7 @@ func newEngine(cfg engineConfig) (query.Querier, embedded, error) {
 	e, err := engine.New(engine.Config{
 		Dir: dir, RuleFiles: files, AlertmanagerURLs: cfg.alertmanagers,
 		ExternalLabels: map[string]string{"site": cfg.site.ID},
-		Logger:         newSlog(log.With(cfg.logger, "component", "engine")),
+		Logger:         cfg.logger,
 		ScrapeInterval: scrapeInterval,
 		Sources: func() []engine.Target {
 			var out []engine.Target

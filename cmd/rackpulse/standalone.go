@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -68,7 +69,7 @@ type engineConfig struct {
 	site          *site.Site
 	alertmanagers []string
 	parts         func() []part
-	logger        log.Logger
+	logger        *slog.Logger
 }
 
 // embedded is the Prometheus in the process; see engine.go and noengine.go.
@@ -90,7 +91,7 @@ func (v *standaloneVerb) run(ctx context.Context, std stdio) error {
 		}
 		defer os.RemoveAll(dir)
 	}
-	s, err := v.build(dir, logger)
+	s, err := v.build(dir, logger, slogger)
 	if err != nil {
 		return err
 	}
@@ -111,7 +112,7 @@ func (v *standaloneVerb) run(ctx context.Context, std stdio) error {
 }
 
 // build wires everything; on an error nothing stays open.
-func (v *standaloneVerb) build(dir string, logger log.Logger) (*standalone, error) {
+func (v *standaloneVerb) build(dir string, logger log.Logger, slogger *slog.Logger) (*standalone, error) {
 	s := &standalone{}
 	configs, err := v.configurations(s)
 	if err != nil {
@@ -137,7 +138,7 @@ func (v *standaloneVerb) build(dir string, logger log.Logger) (*standalone, erro
 	}
 	started := time.Now()
 	s.own = newRegistry(func() (bool, time.Time) { return true, started })
-	querier, eng, err := newEngine(engineConfig{dir: dir, keep: v.dataDir != "", site: s.site, alertmanagers: v.alertmanagers, parts: s.parts, logger: logger})
+	querier, eng, err := newEngine(engineConfig{dir: dir, keep: v.dataDir != "", site: s.site, alertmanagers: v.alertmanagers, parts: s.parts, logger: slogger.With("component", "engine")})
 	if err != nil {
 		return fail(err)
 	}

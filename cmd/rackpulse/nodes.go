@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os/user"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/alecthomas/kingpin/v2"
+
+	"github.com/rackpulse/rackpulse/config"
+	"github.com/rackpulse/rackpulse/registry"
+)
+
+// nodeVerbs talk to a registry about nodes.
+type nodeVerbs struct {
+	url       string
+	tokenFile string
+	caFile    string
+	asJSON    bool
+	node      string
+	reason    string
+	uuids     []string
+	duration  time.Duration
+}
+
+func registerNodes(app *kingpin.Application) []verb {
+	v := &nodeVerbs{}
+	reach := func(cmd *kingpin.CmdClause) *kingpin.CmdClause {
+		cmd.Flag("registry.url", "The registry's address.").Default("http://localhost:9401").StringVar(&v.url)
+		cmd.Flag("token-file", "File with the API token.").StringVar(&v.tokenFile)
+		cmd.Flag("ca-file", "Certificate authority of the registry's certificate.").StringVar(&v.caFile)
+		return cmd
+	}
+	change := func(name, help string) *kingpin.CmdClause {
+		cmd := reach(app.Command(name, help))
+		cmd.Arg("node", "Node.").Required().StringVar(&v.node)
+		cmd.Flag("reason", "Why; kept in the audit.").Required().StringVar(&v.reason)
+		return cmd
+	}
+	list := reach(app.Command("nodes", "Lease board: every node of the site with its state."))
+	list.Flag("json", "Print JSON.").BoolVar(&v.asJSON)
+	accept := change("accept", "Take the GPUs that a node shows now as those it should have.")
+	accept.Flag("uuid", "Accept exactly these; may be repeated.").StringsVar(&v.uuids)
+	drain := change("drain", "Give a node no new work.")
+	resume := change("resume", "End a drain or a maintenance.")
+	maintenance := change("maintenance", "Let a node be silent for a while.")
+	maintenance.Flag("for", "How long.").Default("1h").DurationVar(&v.duration)
+	return []verb{
+		{list, v.list},
+		{accept, v.change(func(ctx context.Context, c *registry.Client) (*registry.Node, error) {
+			return c.Accept(ctx, v.node, v.uuids, v.reason)
+		})},
+		{drain, v.change(func(ctx context.Context, c *registry.Client) (*registry.Node, error) {
+			return c.Drain(ctx, v.node, v.reason)
+		})},
+		{resume, v.change(func(ctx context.Context, c *registry.Client) (*registry.Node, error) {
+			return c.Resume(ctx, v.node, v.reason)
+		})},
+		{maintenance, v.change(func(ctx context.Context, c *registry.Client) (*registry.Node, error) {
+			return c.Maintenance(ctx, v.node, v.duration, v.reason)
+		})},
+	}
+}
+
+func (v *nodeVerbs) client() (*registry.Client, error) {
+	cfg := registry.ClientConfig{URL: v.url, TLS: registry.ClientTLS{CAFile: v.caFile}}
+	if v.tokenFile != "" {
+		token, err := config.ReadSecret(v.tokenFile)
+		if err != nil {
+			return nil, err
+		}
+		cfg.Token = token
+	}
+	return registry.NewClient(cfg)
+}
+
+func (v *nodeVerbs) list(ctx context.Context, std stdio) error {
+	c, err := v.client()
+	if err != nil {
+		return err
+	}
+	nodes, err := c.Nodes(ctx)
+	if err != nil {
+		return err
+	}
+	if v.asJSON {
+		enc := json.NewEncoder(std.out)
+		enc.SetIndent("", "  ")
+		return enc.Encode(nodes)
+	}
+	return writeNodes(std, nodes, time.Now())
+}
+
+// writeNodes prints the lease board.
+func writeNodes(std stdio, nodes []registry.Node, now time.Time) error {
+	w := tabwriter.NewWriter(std.out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "NODE\tRACK\tSTATE\tFOR\tLEASE\tNEW WORK\tLAST BEAT\tGPUS\tREASON")
+	for _, n := range nodes {
+		state, up := n.State, "-"
+		if state == "" {
+			state = "never beat"
+		}
+		if n.LeaseUp != nil {
+			up = map[bool]string{true: "up", false: "down"}[*n.LeaseUp]
+		}
+		work := map[bool]string{true: "yes", false: "no"}[n.Schedulable]
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\n", n.Node, orDash(n.Rack), state, age(n.Since, now), up, work, age(n.LastBeat, now), len(n.GPUs), orDash(n.Reason))
+	}
+	return w.Flush()
+}
+
+func orDash(s string) string {
+	if strings.TrimSpace(s) == "" {
+		return "-"
+	}
+	return s
+}
+
+// change runs one change and prints the node as it is then.
+func (v *nodeVerbs) change(do func(context.Context, *registry.Client) (*registry.Node, error)) func(context.Context, stdio) error {
+	return func(ctx context.Context, std stdio) error {
+		c, err := v.client()
+		if err != nil {
+			return err
+		}
+		if u, err := user.Current(); err == nil {
+			// The token says who may; the reason says which person it was.
+			v.reason += " (" + u.Username + ")"
+		}
+		n, err := do(ctx, c)
+		if err != nil {
+			return err
+		}
+		return writeNodes(std, []registry.Node{*n}, time.Now())
+	}
+}
