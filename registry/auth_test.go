@@ -240,16 +240,23 @@ func TestReloadAuth(t *testing.T) {
 		code, _ := r.request(t, "GET", "/api/v1/nodes", token, "")
 		return code
 	}
+	moved := changed(t, "- {id: ws01, class: workstation}", "- {id: ws02, class: workstation}")
 	write("- {token: short, role: read, name: ann}\n")
-	if err := r.ReloadAuth(); err == nil {
+	if err := r.Reload(moved); err == nil {
 		t.Error("a bad file was taken")
 	}
-	if read(bobToken) != http.StatusOK {
-		t.Error("a bad file changed who may read")
+	if _, ok := r.Site().Node("ws02"); ok || read(bobToken) != http.StatusOK {
+		t.Error("a bad file changed the site or who may read")
 	}
 	write("- {token: ann-reads-0123456789, role: read, name: ann}\n")
-	if err := r.ReloadAuth(); err != nil {
+	if err := r.Reload(changed(t, "site: {id: ams1}", "site: {id: ams2}")); err == nil || read(bobToken) != http.StatusOK {
+		t.Errorf("a bad site changed who may read: %v", err)
+	}
+	if err := r.Reload(moved); err != nil {
 		t.Fatal(err)
+	}
+	if _, ok := r.Site().Node("ws02"); !ok {
+		t.Error("the new site is not in force")
 	}
 	if read(bobToken) != http.StatusUnauthorized || read("ann-reads-0123456789") != http.StatusOK {
 		t.Error("the new tokens are not in force")

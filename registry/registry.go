@@ -133,13 +133,10 @@ func (r *Registry) Site() *site.Site { return r.site.Load() }
 // ledger. The caller has loaded it, so it is valid as such; a site of another id
 // is refused, for it would rename every series.
 func (r *Registry) ApplySite(next *site.Site) error {
-	if next == nil {
-		return errors.New("registry: no site")
+	if err := r.checkSite(next); err != nil {
+		return err
 	}
 	old := r.site.Load()
-	if next.ID != old.ID {
-		return fmt.Errorf("site id changed from %q to %q: that is another site, restart the registry for it", old.ID, next.ID)
-	}
 	changes := site.Diff(old, next)
 	r.site.Store(next)
 	r.views.forget()
@@ -152,6 +149,17 @@ func (r *Registry) ApplySite(next *site.Site) error {
 	if err := r.store.note(ctx, siteEvents(changes, time.Now())); err != nil {
 		// The site is in force all the same; the events wait in the journal.
 		level.Error(r.deps.Logger).Log("msg", "changes of the site are not in the ledger yet", "err", err)
+	}
+	return nil
+}
+
+// checkSite refuses a site that cannot take the place of the present one.
+func (r *Registry) checkSite(next *site.Site) error {
+	if next == nil {
+		return errors.New("registry: no site")
+	}
+	if id := r.site.Load().ID; next.ID != id {
+		return fmt.Errorf("site id changed from %q to %q: that is another site, restart the registry for it", id, next.ID)
 	}
 	return nil
 }
@@ -181,6 +189,18 @@ func siteEvents(changes []site.Change, now time.Time) []ledger.Event {
 		events = append(events, ledger.Event{Time: now, Kind: KindSite, Actor: actorReload, Reason: fmt.Sprintf("and %d more changes of the site file", more)})
 	}
 	return events
+}
+
+// Reload is ReloadAuth and ApplySite together: after an error neither the site
+// nor the tokens and TLS files have changed.
+func (r *Registry) Reload(next *site.Site) error {
+	if err := r.checkSite(next); err != nil {
+		return err
+	}
+	if err := r.ReloadAuth(); err != nil {
+		return err
+	}
+	return r.ApplySite(next)
 }
 
 // ReloadAuth reads the tokens and the TLS files again. After an error those read
