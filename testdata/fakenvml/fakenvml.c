@@ -164,7 +164,8 @@ nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t d, char *name, unsigned length)
 static nvmlReturn_t pci_info(struct nvmlDevice_st *device, nvmlPciInfo_t *pci, bool has_bus_id)
 {
 	memset(pci, 0, has_bus_id ? sizeof *pci : offsetof(nvmlPciInfo_t, busId));
-	pci->bus = 0x1a + device->id;
+	static const unsigned char base[] = { 0x1a, 0x4a, 0x8a, 0xca }; // two GPUs behind each switch, as in many servers
+	pci->bus = base[device->id / 2 % 4] + device->id % 2;
 	snprintf(pci->busIdLegacy, sizeof pci->busIdLegacy, "0000:%02X:00.0", pci->bus);
 	if (has_bus_id)
 		snprintf(pci->busId, sizeof pci->busId, "00000000:%02X:00.0", pci->bus);
