@@ -70,6 +70,7 @@ type Change struct {
 	Kind string // "missing", "changed" or "unknown" (there, but not built)
 }
 
+// String is the kind and the path.
 func (c Change) String() string { return c.Kind + " " + c.Path }
 
 // Diff compares built files with those in root (the repository's root), sorted

@@ -45,7 +45,6 @@ func (p *Pack) check() error {
 
 func (p *Pack) checkSignal(s *signal) error {
 	_, known := p.levels[s.Level]
-	_, covered := p.signals[s.CoveredBy]
 	switch {
 	case !namePattern.MatchString(s.Name):
 		return s.at.errorf("signal name %q: want lower case letters, digits and _", s.Name)
@@ -59,6 +58,13 @@ func (p *Pack) checkSignal(s *signal) error {
 		return s.at.errorf("signal %s: a metric needs aggregate.fn, one of %s", s.Name, strings.Join(aggregates, " "))
 	case s.Expr != "" && (s.Aggregate != nil || s.Window != nil):
 		return s.at.errorf("signal %s: aggregate and window belong to a metric", s.Name)
+	}
+	return errors.Join(p.checkMissing(s), checkThreshold(s))
+}
+
+func (p *Pack) checkMissing(s *signal) error {
+	_, covered := p.signals[s.CoveredBy]
+	switch {
 	case s.CoveredBy != "" && !covered:
 		return s.at.errorf("signal %s: covered_by names no signal: %q", s.Name, s.CoveredBy)
 	case s.Missing != "" && s.Missing != "ok" && s.Missing != "unknown":
@@ -66,7 +72,7 @@ func (p *Pack) checkSignal(s *signal) error {
 	case s.Missing == "unknown" && s.Op != "" && s.CoveredBy == "":
 		return s.at.errorf("signal %s: has series only while true, so missing: unknown needs covered_by", s.Name)
 	}
-	return checkThreshold(s)
+	return nil
 }
 
 func checkThreshold(s *signal) error {
@@ -120,7 +126,12 @@ func (p *Pack) checkSpec(c *spec) error {
 		return c.at.errorf("correlation %s: summary, cause, description and explain.verdict are required", c.ID)
 	case len(c.Branches) == 0:
 		return c.at.errorf("correlation %s: no branches", c.ID)
-	case c.Hold != "" && (p.signals[c.Hold] == nil || p.signals[c.Hold].Level != c.At):
+	}
+	return errors.Join(p.checkBranches(c, at), p.checkGroup(c))
+}
+
+func (p *Pack) checkBranches(c *spec, at level) error {
+	if c.Hold != "" && (p.signals[c.Hold] == nil || p.signals[c.Hold].Level != c.At) {
 		return c.at.errorf("correlation %s: hold %q is no signal of level %s", c.ID, c.Hold, c.At)
 	}
 	for _, b := range c.Branches {
@@ -133,7 +144,7 @@ func (p *Pack) checkSpec(c *spec) error {
 			}
 		}
 	}
-	return p.checkGroup(c)
+	return nil
 }
 
 func (p *Pack) checkCause(c *spec, cause cause, at level) error {

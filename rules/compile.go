@@ -38,7 +38,7 @@ type builder struct {
 // this order, so that one evaluation sees its own signals) and coverage.
 func (b *builder) groups() ([]ruleGroup, error) {
 	main := ruleGroup{name: "rackpulse-correlations", interval: time.Duration(b.pack.contract.Interval)}
-	coverage := ruleGroup{name: "rackpulse-coverage", interval: time.Duration(b.pack.contract.Interval)}
+	coverage := ruleGroup{name: "rackpulse-coverage", interval: time.Duration(b.pack.contract.CoverageInterval)}
 	ordered, err := b.order()
 	if err != nil {
 		return nil, err
@@ -144,7 +144,11 @@ func (b *builder) base(s *signal) (string, error) {
 		}
 		return "(" + text + ")", nil
 	}
-	sel, err := addGuards(s.Metric, l.Join)
+	guards := l.Join
+	if l.Bare {
+		guards = nil
+	}
+	sel, err := addGuards(s.Metric, guards)
 	if err != nil {
 		return "", err
 	}
@@ -210,9 +214,12 @@ func (b *builder) raised(s *signal, expr string) (string, error) {
 	return strings.Join(parts, " or "), nil
 }
 
-// withMatcher adds a matcher to a selector that already has some.
+// withMatcher adds a matcher to a selector.
 func withMatcher(selector, matcher string) string {
-	return strings.TrimSuffix(selector, "}") + "," + matcher + "}"
+	if rest, ok := strings.CutSuffix(selector, "}"); ok {
+		return rest + "," + matcher + "}"
+	}
+	return selector + "{" + matcher + "}"
 }
 
 // latch applies the threshold: raised, or raised before and not yet cleared.

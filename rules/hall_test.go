@@ -120,10 +120,12 @@ func (s *store) scrape(p page) {
 	s.refs = next
 }
 
-// eval evaluates all groups at the present time.
+// eval evaluates the groups that are due at the present time.
 func (s *store) eval() {
 	for _, g := range s.groups {
-		g.Eval(s.tb.Context(), s.now)
+		if s.now.Unix()%int64(g.Interval().Seconds()) == 0 {
+			g.Eval(s.tb.Context(), s.now)
+		}
 	}
 }
 

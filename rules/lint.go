@@ -33,6 +33,7 @@ type Problem struct {
 	Message      string
 }
 
+// String is "file:line:column: identifier message".
 func (p Problem) String() string {
 	return fmt.Sprintf("%s:%d:%d: %s %s", p.File, p.Line, p.Column, p.ID, p.Message)
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
 	"gopkg.in/yaml.v3"
@@ -145,7 +146,7 @@ func (l *linter) known(metrics map[string][]string) {
 				return nil
 			}
 			for _, m := range vs.LabelMatchers {
-				if m.Name != labels.MetricName && !slices.Contains(have, m.Name) && !slices.Contains(targetLabels, m.Name) {
+				if m.Name != model.MetricNameLabel && !slices.Contains(have, m.Name) && !slices.Contains(targetLabels, m.Name) {
 					l.problem(r, vs, "C013", "metric %s has no label %s, only %s", vs.Name, m.Name, strings.Join(have, ", "))
 				}
 			}

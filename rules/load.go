@@ -3,11 +3,9 @@
 package rules
 
 import (
-	"bytes"
 	"embed"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"path"
 	"regexp"
@@ -15,6 +13,8 @@ import (
 	"strings"
 
 	"gopkg.in/yaml.v3"
+
+	"github.com/rackpulse/rackpulse/config"
 )
 
 //go:embed correlations/*.yml
@@ -87,17 +87,15 @@ func ReadPack(dir fs.FS) (*Pack, error) {
 
 // strict decodes one YAML document; its errors name the file and line.
 func strict(name string, data []byte, into any) (positions, error) {
-	dec := yaml.NewDecoder(bytes.NewReader(data))
-	dec.KnownFields(true)
-	if err := dec.Decode(into); err != nil {
-		return positions{}, fmt.Errorf("%s: %w", name, err)
-	}
-	if err := dec.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
-		return positions{}, fmt.Errorf("%s: more than one document", name)
+	if err := config.Strict(name, data, into); err != nil {
+		return positions{}, err
 	}
 	var doc yaml.Node
 	if err := yaml.Unmarshal(data, &doc); err != nil {
 		return positions{}, fmt.Errorf("%s: %w", name, err)
+	}
+	if len(doc.Content) == 0 {
+		return positions{}, fmt.Errorf("%s: empty", name)
 	}
 	return positions{file: name, root: doc.Content[0]}, nil
 }

@@ -20,19 +20,22 @@ type Limits interface {
 
 // contract is correlations/contract.yml: what all correlations share.
 type contract struct {
-	Interval  duration           `yaml:"interval"`
-	GroupWait duration           `yaml:"group_wait"`
-	Levels    []level            `yaml:"levels"`
-	Edges     []edge             `yaml:"edges"`
-	Limits    map[string]float64 `yaml:"limits"`
+	Interval         duration           `yaml:"interval"`
+	CoverageInterval duration           `yaml:"coverage_interval"`
+	GroupWait        duration           `yaml:"group_wait"`
+	Levels           []level            `yaml:"levels"`
+	Edges            []edge             `yaml:"edges"`
+	Limits           map[string]float64 `yaml:"limits"`
 }
 
 // level is a kind of entity. Labels are all labels its series keep, Join those
-// that identify one entity.
+// that identify one entity. Bare leaves the guards out of the level's own metrics:
+// each costs a look-up of all values of the label.
 type level struct {
 	Name   string   `yaml:"name"`
 	Labels []string `yaml:"labels"`
 	Join   []string `yaml:"join"`
+	Bare   bool     `yaml:"bare"`
 }
 
 // edge leads from a level to the one above it, by the labels of the lower one or
