@@ -290,6 +290,8 @@ func TestRefusedReadings(t *testing.T) {
 			`rack_inlet_temperature_celsius{position="top",sensor="r01-in-top",rack_id="r01"} 20`,
 			`facility_device_up{device="r01-a",driver="scripted",pdu_id="r01-a",rack_id="r01"} 1`,
 			`facility_device_up{device="row-a-leak",driver="scripted",sensor="row-a-leak"} 1`,
+			// A device whose clock is ahead measured now, not in an hour.
+			`facility_last_sample_timestamp_seconds{device="r01-in-top",position="top",sensor="r01-in-top",rack_id="r01"} 9.466848e+08`,
 			`rackpulse_facility_refused_readings_total{device="r01-a",reason="kind",pdu_id="r01-a",rack_id="r01"} 1`,
 			`rackpulse_facility_refused_readings_total{device="r01-a",reason="unknown_quantity",pdu_id="r01-a",rack_id="r01"} 1`,
 			`rackpulse_facility_refused_readings_total{device="r01-a",reason="part",pdu_id="r01-a",rack_id="r01"} 1`,

@@ -110,3 +110,22 @@ func TestSerialNoPermission(t *testing.T) {
 	}()
 	wantErr(t, <-result, "open "+tty.Name(), "permission denied; the agent's user must be in the group of the device")
 }
+
+// TestSerialTornFirstLine: the rest of a line is no value, however right it looks.
+func TestSerialTornFirstLine(t *testing.T) {
+	w := plug(t, filepath.Join(t.TempDir(), "tty"))
+	d := openOf(t, serialEntry(w.link, csvFields))
+	w.say(t, "3.5,41\n")
+	_, err := d.Read(brief(t))
+	wantErr(t, err, "no line came within the deadline")
+}
+
+// TestSerialOldAnswer: a line from before the request does not answer it.
+func TestSerialOldAnswer(t *testing.T) {
+	w := plug(t, filepath.Join(t.TempDir(), "tty"))
+	d := openOf(t, serialEntry(w.link, "    request: \"?\"\n"+csvFields)).(*serialDriver)
+	w.say(t, "20,40\n")
+	<-d.news
+	_, err := d.Read(brief(t))
+	wantErr(t, err, "no line came within the deadline")
+}
