@@ -66,7 +66,8 @@ func measured(p page, s *site.Site, st *sim.State, heard map[string]time.Time, a
 	}
 	for _, d := range s.PDUs {
 		now := st.PDUs[d.ID]
-		p[fmt.Sprintf("facility_device_up{site=%q,device=%q,driver=\"sim\",rack_id=%q}", s.ID, d.ID, d.Rack)] = one01(now.Manageable)
+		p[fmt.Sprintf("facility_device_up{site=%q,device=%q,driver=\"sim\",pdu_id=%q,rack_id=%q}", s.ID, d.ID, d.ID, d.Rack)] = one01(now.Manageable)
+		p[fmt.Sprintf("rackpulse_source_up{site=%q,instance=\"fac1\",source=%q}", s.ID, d.ID)] = one01(now.Manageable)
 		top := 0.0
 		for _, ph := range now.Phases {
 			top = max(top, ph.Amperes)
