@@ -220,7 +220,7 @@ func (s *nvmlSource) instances(g *nvmlGPU) []nvmlInstance {
 // migProfile takes the GPU instance's profile from a MIG device's name, such as
 // "NVIDIA H100 80GB HBM3 MIG 1c.3g.40gb", where 1c is the compute instance.
 func migProfile(name string) string {
-	_, profile, ok := strings.Cut(name, " MIG ")
+	_, profile, ok := strings.Cut(strings.TrimSpace(name), " MIG ")
 	if !ok {
 		return ""
 	}
