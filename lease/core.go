@@ -145,7 +145,10 @@ func (c *core) deadline(n *node) int64 {
 			at = min(at, n.eof+int64(c.cfg.eofGrace()))
 		}
 		return at
-	case Joining, Suspect, Recovering:
+	case Recovering:
+		// Ready is due when the cool-down ends, not with the beat after it.
+		return min(n.last+int64(c.cfg.TTL), n.mark+int64(c.cfg.Cooldown))
+	case Joining, Suspect:
 		return n.last + int64(c.cfg.TTL)
 	case Maint, Restored:
 		return n.until
@@ -157,6 +160,15 @@ func (c *core) deadline(n *node) int64 {
 func (c *core) fire(n *node, v int64, now time.Time) {
 	silent := time.Duration(v - n.last).Round(10 * time.Millisecond)
 	switch n.state {
+	case Recovering:
+		switch {
+		case v-n.last >= int64(c.cfg.TTL):
+			c.move(n, Expired, now, fmt.Sprintf("no beat for %s", silent), actorRegistry)
+		case v-n.last > int64(c.cfg.gap()):
+			n.mark = v // a gap: the next beat starts the run anew
+		default:
+			c.settle(n, now, fmt.Sprintf("no gap for %s", c.cfg.Cooldown))
+		}
 	case Ready, Degraded:
 		reason := fmt.Sprintf("no beat for %s", silent)
 		if n.eof != 0 {
@@ -165,7 +177,7 @@ func (c *core) fire(n *node, v int64, now time.Time) {
 		c.move(n, Suspect, now, reason, actorRegistry)
 	case Draining:
 		c.move(n, Left, now, "silent after it was drained", actorRegistry)
-	case Joining, Suspect, Recovering:
+	case Joining, Suspect:
 		c.move(n, Expired, now, fmt.Sprintf("no beat for %s", silent), actorRegistry)
 	case Restored:
 		if n.was == Draining {

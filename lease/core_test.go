@@ -225,7 +225,7 @@ func TestCooldown(t *testing.T) {
 		t.Errorf("60 s after the return %s", st)
 	}
 	w = expired()
-	w.beats(11, beat{})
+	w.beats(9, beat{})
 	w.pass(3 * time.Second) // 8 s: a gap
 	if st := w.beats(1, beat{}); st != Recovering {
 		t.Errorf("after a gap %s", st)
@@ -236,6 +236,12 @@ func TestCooldown(t *testing.T) {
 	if st := w.beats(1, beat{}); st != Ready {
 		t.Errorf("60 s after the gap %s", st)
 	}
+	w = expired()
+	w.beats(11, beat{}) // 55 s; the next beat is late, but no gap
+	w.took("cpu001", Ready, 5*time.Second)
+	w = expired()
+	w.beats(10, beat{}) // 50 s; at 60 s there is a gap of 10 s
+	w.took("cpu001", Expired, 30*time.Second)
 	w = expired()
 	w.took("cpu001", Expired, 30*time.Second)
 }

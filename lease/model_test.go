@@ -45,8 +45,11 @@ func (r *refNode) tick(now time.Duration) {
 			r.state = Suspect
 		}
 	case Joining, Suspect, Recovering:
-		if silent >= refTTL {
+		switch {
+		case silent >= refTTL:
 			r.state = Expired
+		case r.state == Recovering && silent <= refGap && now-r.mark >= refCool:
+			r.state = Ready
 		}
 	case Draining:
 		if quiet {

@@ -162,6 +162,7 @@ func (s *stack) startAlertmanager() {
 	text := strings.NewReplacer(
 		"global:\n", "global:\n  pagerduty_url: "+s.hook.url+"/pagerduty\n",
 		"smtp_smarthost: mail.example.com:587", "smtp_smarthost: 127.0.0.1:9",
+		"/etc/alertmanager/secrets/", filepath.Join(s.dir, "am", "secrets")+"/",
 		"templates/*.tmpl", filepath.Join(root, "alerting", "templates", "*.tmpl"),
 	).Replace(string(data))
 	s.write("am/alertmanager.yml", text)

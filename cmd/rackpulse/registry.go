@@ -60,7 +60,7 @@ func (v *registryVerb) run(ctx context.Context, std stdio) error {
 			if old == nil {
 				return nil
 			}
-			return errors.Join(reg.ReloadAuth(), reg.ApplySite(next))
+			return reg.Reload(next)
 		})
 	if err := reload.Reload(); err != nil {
 		return err
