@@ -58,6 +58,7 @@ type nvmlSource struct {
 
 	events    *nvmlEvents
 	listening []nvml.Device // what the events are of, or could not be had of
+	xids      []XID         // not told yet, of events that ended
 }
 
 // nvmlGPU is one physical GPU.

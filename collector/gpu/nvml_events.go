@@ -29,34 +29,34 @@ var eventSymbols = []string{"nvmlEventSetCreate", "nvmlEventSetFree", "nvmlEvent
 // nvmlEvents collects the driver errors that NVML reports.
 type nvmlEvents struct {
 	set    nvml.EventSet
+	uuids  map[nvml.Device]string // after an XID 79 the GPU itself cannot tell
 	logger log.Logger
 	cancel context.CancelFunc
 	done   chan struct{}
 
 	mu      sync.Mutex
-	pending []nvmlXID
-}
-
-type nvmlXID struct {
-	device nvml.Device
-	code   int
-	at     time.Time
+	pending []XID
 }
 
 // listen sees that the events of all GPUs that answer are waited for. Without
 // them the source goes on; XIDs are missing then.
 func (s *nvmlSource) listen() {
 	var devices []nvml.Device
+	uuids := make(map[nvml.Device]string)
 	for _, g := range s.gpus {
 		if g.handle != nil && g.lost == "" {
 			devices = append(devices, g.handle)
+			uuids[g.handle] = g.device.UUID
 		}
 	}
 	if slices.Equal(devices, s.listening) {
 		return
 	}
-	pending := s.stopEvents()
+	s.stopEvents()
 	s.listening = devices
+	if len(devices) == 0 {
+		return
+	}
 	for _, symbol := range eventSymbols {
 		if !s.has(symbol) {
 			level.Info(s.logger).Log("msg", "no XID events from this NVML", "missing", symbol)
@@ -81,21 +81,21 @@ func (s *nvmlSource) listen() {
 		return
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	s.events = &nvmlEvents{set: set, logger: s.logger, cancel: cancel, done: make(chan struct{}), pending: pending}
+	s.events = &nvmlEvents{set: set, uuids: uuids, logger: s.logger, cancel: cancel, done: make(chan struct{})}
 	go s.events.run(ctx)
 }
 
-// stopEvents ends the waiting and returns what was not taken yet.
-func (s *nvmlSource) stopEvents() []nvmlXID {
+// stopEvents ends the waiting; what was not taken yet is kept for the next pass.
+func (s *nvmlSource) stopEvents() {
 	s.listening = nil
 	e := s.events
 	if e == nil {
-		return nil
+		return
 	}
 	s.events = nil
 	e.cancel()
 	<-e.done
-	return e.take()
+	s.xids = append(s.xids, e.take()...)
 }
 
 // run waits for events until ctx is done.
@@ -126,14 +126,22 @@ func (e *nvmlEvents) put(data nvml.EventData) {
 	if data.EventType != nvml.EventTypeXidCriticalError {
 		return
 	}
+	uuid, ok := e.uuids[data.Device]
+	if !ok {
+		var ret nvml.Return
+		if uuid, ret = data.Device.GetUUID(); ret != nvml.SUCCESS {
+			level.Warn(e.logger).Log("msg", "XID of an unknown GPU", "xid", data.EventData, "err", ret)
+			return
+		}
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if len(e.pending) < maxPendingXIDs {
-		e.pending = append(e.pending, nvmlXID{device: data.Device, code: int(data.EventData), at: time.Now()})
+		e.pending = append(e.pending, XID{UUID: uuid, Code: int(data.EventData), At: time.Now()})
 	}
 }
 
-func (e *nvmlEvents) take() []nvmlXID {
+func (e *nvmlEvents) take() []XID {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	events := e.pending
@@ -143,29 +151,10 @@ func (e *nvmlEvents) take() []nvmlXID {
 
 // takeXIDs returns the driver errors since the last pass.
 func (s *nvmlSource) takeXIDs() []XID {
-	if s.events == nil {
-		return nil
-	}
-	var events []XID
-	for _, e := range s.events.take() {
-		if uuid := s.uuidOf(e.device); uuid != "" {
-			events = append(events, XID{UUID: uuid, Code: e.code, At: e.at})
-		}
+	events := s.xids
+	s.xids = nil
+	if s.events != nil {
+		events = append(events, s.events.take()...)
 	}
 	return events
-}
-
-// uuidOf names an event's GPU. After an XID 79 the GPU itself cannot tell.
-func (s *nvmlSource) uuidOf(d nvml.Device) string {
-	for _, g := range s.gpus {
-		if g.handle == d {
-			return g.device.UUID
-		}
-	}
-	uuid, ret := d.GetUUID()
-	if ret != nvml.SUCCESS {
-		level.Warn(s.logger).Log("msg", "XID of an unknown GPU", "err", ret)
-		return ""
-	}
-	return uuid
 }

@@ -276,6 +276,30 @@ func TestNVMLMockXIDs(t *testing.T) {
 	})
 }
 
+// TestNVMLLastXID: the error that takes the only GPU away is told, although the
+// waiting ends with it.
+func TestNVMLLastXID(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMockNode(1)
+		s := m.open(t, fieldTemp)
+		defer s.Close()
+		g := m.gpus[0]
+		g.GetTemperatureFunc = func(nvml.TemperatureSensors) (uint32, nvml.Return) { return 0, nvml.ERROR_GPU_IS_LOST }
+		g.GetUUIDFunc = func() (string, nvml.Return) { return "", nvml.ERROR_GPU_IS_LOST }
+		if d := read(t, s).Devices[0]; !d.Lost || d.UUID != "GPU-a" {
+			t.Errorf("not lost: %+v", d)
+		}
+		m.fire(g, nvml.EventTypeXidCriticalError, 79)
+		time.Sleep(checkInterval)
+		if got := read(t, s).XIDs; len(got) != 1 || got[0].UUID != "GPU-a" || got[0].Code != 79 {
+			t.Errorf("XIDs: %+v", got)
+		}
+		if m.freed != 1 {
+			t.Errorf("%d event sets freed", m.freed)
+		}
+	})
+}
+
 // TestNVMLWithoutEvents: XIDs are missing, nothing else.
 func TestNVMLWithoutEvents(t *testing.T) {
 	m := newMockNode(2)
