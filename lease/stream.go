@@ -12,6 +12,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
 	"github.com/go-kit/log/level"
@@ -45,8 +46,10 @@ func (r *refusals) copy() map[string]uint64 {
 	return maps.Clone(r.n)
 }
 
-// complain logs a refused beat, unless one with the same code was just logged.
-func (s *Server) complain(id string, err error) {
+// complain logs a refused beat, unless one with the same code was just logged. A
+// beat that was too large to read has no node yet: the peer's address tells whose
+// it is.
+func (s *Server) complain(ctx context.Context, id string, err error) {
 	now, code := time.Now(), status.Code(err).String()
 	s.outside.mu.Lock()
 	if now.Sub(s.outside.logged[code]) < complainEvery {
@@ -58,7 +61,11 @@ func (s *Server) complain(id string, err error) {
 	}
 	s.outside.logged[code] = now
 	s.outside.mu.Unlock()
-	level.Warn(s.deps.Logger).Log("msg", "beat refused", "node", id, "err", err)
+	from := ""
+	if p, ok := peer.FromContext(ctx); ok {
+		from = p.Addr.String()
+	}
+	level.Warn(s.deps.Logger).Log("msg", "beat refused", "node", id, "peer", from, "err", err)
 }
 
 // client is one agent's stream.
@@ -90,7 +97,7 @@ func (s *Server) Heartbeat(stream grpc.BidiStreamingServer[leasepb.HeartbeatRequ
 			}
 			if status.Code(err) == codes.ResourceExhausted {
 				s.outside.add(refusedSize)
-				s.complain(p.id, err)
+				s.complain(stream.Context(), p.id, err)
 			}
 			return err
 		}
@@ -112,13 +119,13 @@ func (s *Server) beat(ctx context.Context, p *client, in *leasepb.HeartbeatReque
 	b, err := s.check(ctx, p, in)
 	if err != nil {
 		out.Error = status.Convert(err).Message()
-		s.complain(in.GetNodeId(), err)
+		s.complain(ctx, in.GetNodeId(), err)
 		return err
 	}
 	tell, refused, end := s.apply(p, b, out)
 	if end != nil {
 		err := status.Error(end.code(), end.text)
-		s.complain(p.id, err)
+		s.complain(ctx, p.id, err)
 		out.Error = end.text
 		return err
 	}
