@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"os"
 	"strings"
 	"sync"
@@ -38,6 +37,8 @@ type agent struct {
 	facility *facility.Runner // nil: polls no devices
 	beater   *lease.Beater    // nil: no registry
 	hall     *sim.Hall        // nil: not simulated
+	// simulatedRack is the node's rack in the simulated hall.
+	simulatedRack string
 	// claims keeps this agent off devices that the registry gave to another.
 	claims *claims
 	// advertised is the address told to the registry, once it is known.
@@ -54,7 +55,7 @@ func newAgent(cfg *agentConfig, known *site.Site, hall *sim.Hall, hallSite *site
 	a.ids = newIdentities(cfg, a.store, known, logger)
 	var errs []error
 	if cfg.wantsGPU() {
-		errs = append(errs, a.addGPU(known))
+		errs = append(errs, a.addGPU(known, hallSite))
 	}
 	if len(cfg.Facility) > 0 {
 		errs = append(errs, a.addFacility(hallSite))
@@ -68,10 +69,10 @@ func newAgent(cfg *agentConfig, known *site.Site, hall *sim.Hall, hallSite *site
 	return a, nil
 }
 
-func (a *agent) addGPU(known *site.Site) error {
+func (a *agent) addGPU(known, hallSite *site.Site) error {
 	gpuCfg := a.cfg.gpuConfig()
 	deps := gpu.Deps{
-		Logger:   log.With(a.logger, "component", "gpu"),
+		Logger:   a.logger,
 		Store:    a.store,
 		Hostname: a.cfg.Node,
 		StateDir: a.cfg.StateDir,
@@ -87,6 +88,7 @@ func (a *agent) addGPU(known *site.Site) error {
 	}
 	if a.hall != nil {
 		gpuCfg.Source = "sim"
+		a.simulatedRack = hallSite.NodeLabels(a.cfg.Node)["rack_id"]
 		deps.Sim = simNode(a.hall, a.cfg.Node)
 	}
 	runner, err := gpu.New(gpuCfg, deps)
@@ -95,7 +97,7 @@ func (a *agent) addGPU(known *site.Site) error {
 }
 
 func (a *agent) addFacility(hallSite *site.Site) error {
-	deps := facility.Deps{Store: a.store, Logger: log.With(a.logger, "component", "facility"), Device: a.ids.device}
+	deps := facility.Deps{Store: a.store, Logger: a.logger, Device: a.ids.device}
 	if a.hall != nil {
 		deps.SimState = a.hall.At
 		deps.Measures = sensorMeasures(hallSite)
@@ -137,16 +139,6 @@ func (a *agent) sources() []string {
 		out = append(out, a.facility.Devices()...)
 	}
 	return out
-}
-
-// simulatedDown tells whether the simulated node has crashed or lost power: its
-// agent must then be as silent as a real one.
-func (a *agent) simulatedDown() bool {
-	if a.hall == nil || a.gpu == nil {
-		return false
-	}
-	n, ok := a.hall.At(time.Now()).Nodes[a.cfg.Node]
-	return ok && !n.Up
 }
 
 // agentVerb is "rackpulse agent".
@@ -300,20 +292,6 @@ func (a *agent) selfMetrics(reload *config.Reloader[*agentConfig]) prometheus.Ga
 		reg.MustRegister(a.beater)
 	}
 	return reg
-}
-
-// silenceWhenDown answers nothing for a simulated node that has no power.
-func (a *agent) silenceWhenDown(next http.Handler) http.Handler {
-	if a.hall == nil || a.gpu == nil {
-		return next
-	}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if a.simulatedDown() {
-			http.Error(w, "the simulated node is down", http.StatusServiceUnavailable)
-			return
-		}
-		next.ServeHTTP(w, r)
-	})
 }
 
 // listening learns the port that HTTP got, for the registry.

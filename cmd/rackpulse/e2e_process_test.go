@@ -32,6 +32,12 @@ type process struct {
 // shown when the test fails.
 func start(t *testing.T, dir, name, program string, args ...string) *process {
 	t.Helper()
+	return startWith(t, dir, name, nil, program, args...)
+}
+
+// startWith is start for a command that change prepares; nil: as it is.
+func startWith(t *testing.T, dir, name string, change func(*exec.Cmd), program string, args ...string) *process {
+	t.Helper()
 	p := &process{name: name, log: filepath.Join(dir, name+".log"), done: make(chan struct{})}
 	out, err := os.OpenFile(p.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -40,6 +46,9 @@ func start(t *testing.T, dir, name, program string, args ...string) *process {
 	p.cmd = exec.Command(program, args...)
 	p.cmd.Dir, p.cmd.Stdout, p.cmd.Stderr = dir, out, out
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if change != nil {
+		change(p.cmd)
+	}
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -61,13 +70,40 @@ func start(t *testing.T, dir, name, program string, args ...string) *process {
 
 func (p *process) signal(sig syscall.Signal) { _ = p.cmd.Process.Signal(sig) }
 
+// end asks the process to stop and waits until it has.
+func (p *process) end() {
+	p.signal(syscall.SIGTERM)
+	<-p.done
+}
+
+// said returns the lines of the process's output that hold all of the texts.
+func (p *process) said(texts ...string) []string {
+	data, _ := os.ReadFile(p.log) // not there: nothing said
+	var out []string
+	for line := range strings.Lines(string(data)) {
+		if holdsAll(line, texts) {
+			out = append(out, strings.TrimSpace(line))
+		}
+	}
+	return out
+}
+
+func holdsAll(s string, texts []string) bool {
+	for _, text := range texts {
+		if !strings.Contains(s, text) {
+			return false
+		}
+	}
+	return true
+}
+
 func tail(s string, n int) string {
 	lines := strings.Split(strings.TrimSpace(s), "\n")
 	return strings.Join(lines[max(0, len(lines)-n):], "\n")
 }
 
 // freePort reserves a port of this machine for a moment.
-func freePort(t *testing.T) string {
+func freePort(t testing.TB) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
