@@ -8,7 +8,7 @@ COMMIT := $(shell git rev-parse --short HEAD 2>/dev/null)
 V := github.com/prometheus/common/version
 LDFLAGS := -s -w -X $(V).Version=$(VERSION) -X $(V).Revision=$(COMMIT)
 
-.PHONY: help run build test lint deps generate e2e bench fakedcgm clean
+.PHONY: help run build test lint deps generate e2e bench fakedcgm fakenvml clean
 help: ## list the targets
 	@grep -hE '^[a-z0-9]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | column -t -s $$'\t'
 
@@ -37,7 +37,7 @@ generate: build ## rules, lists of parts, metric names, protobuf
 	$(BIN) parts --write README.md
 	$(GO) generate ./lease/leasepb
 
-e2e: deps build ## the whole chain with a real Prometheus, Alertmanager and node_exporter
+e2e: deps build fakedcgm ## the whole chain with a real Prometheus, Alertmanager and node_exporter
 	$(GO) test -tags e2e -count=1 -timeout 25m -v ./cmd/rackpulse -run E2E
 
 bench: ## scrape, beat, rules and engine benchmarks
@@ -46,4 +46,4 @@ bench: ## scrape, beat, rules and engine benchmarks
 clean: ## remove what was built
 	rm -rf build
 
-include testdata/fakedcgm/Makefile
+include testdata/fakedcgm/Makefile testdata/fakenvml/Makefile

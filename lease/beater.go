@@ -92,6 +92,9 @@ type Beater struct {
 	OnIdentity func(Identity)
 	// OnState is called when the registry sees the node in another state.
 	OnState func(State)
+	// Clock maps the true time to what this machine's clock shows, for a
+	// simulated clock; nil: they are the same.
+	Clock func(time.Time) time.Time
 	// Hook is called, one call at a time, when the node takes itself out of
 	// scheduling and when it is back. It may take up to 30 s.
 	Hook func(ctx context.Context, schedulable bool)
@@ -108,6 +111,14 @@ type Beater struct {
 	acks     atomic.Uint64
 	failures atomic.Uint64
 	online   atomic.Bool
+}
+
+// clock is the time that a beat tells.
+func (b *Beater) clock(now time.Time) time.Time {
+	if b.Clock == nil {
+		return now
+	}
+	return b.Clock(now)
 }
 
 // Announce makes the next beat tell Hello again, after a reload.

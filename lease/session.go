@@ -185,7 +185,7 @@ func (s *session) send(intent *leasepb.Intent) error {
 	now := time.Now()
 	b.seq++
 	m := &leasepb.HeartbeatRequest{
-		NodeId: b.Config.Node, Timestamp: now.UnixMilli(), Seq: b.seq, InventoryHash: &hash,
+		NodeId: b.Config.Node, Timestamp: b.clock(now).UnixMilli(), Seq: b.seq, InventoryHash: &hash,
 		InventoryStatus: leasepb.InventoryStatus(inv.Status), InventoryReason: clip(inv.Reason), Intent: intent,
 	}
 	if !inv.At.IsZero() {

@@ -131,8 +131,14 @@ func (p *Pack) checkSpec(c *spec) error {
 }
 
 func (p *Pack) checkBranches(c *spec, at level) error {
-	if c.Hold != "" && (p.signals[c.Hold] == nil || p.signals[c.Hold].Level != c.At) {
-		return c.at.errorf("correlation %s: hold %q is no signal of level %s", c.ID, c.Hold, c.At)
+	spread := ""
+	if c.Group != nil {
+		spread = c.Group.Spread
+	}
+	for key, name := range map[string]string{"hold": c.Hold, "group.spread": spread} {
+		if s := p.signals[name]; name != "" && (s == nil || s.Level != c.At) {
+			return c.at.errorf("correlation %s: %s %q is no signal of level %s", c.ID, key, name, c.At)
+		}
 	}
 	for _, b := range c.Branches {
 		if s := p.signals[b.Symptom]; s == nil || s.Level != c.At {

@@ -102,7 +102,16 @@ func (b *builder) group(c *spec, at level, set string) ([]rule, error) {
 	top := series(c.Level, c.ID)
 	add(b.record(top, fires, c.at))
 
-	companion := on(pair, "and", parent.Join, guarded(top, parent.Join...))
+	part := on(pair, "and", parent.Join, guarded(top, parent.Join...))
+	if g.Spread != "" {
+		also, err := b.pack.selector(g.Spread, union(at.Join[1:], parent.Join[1:]...)...)
+		if err != nil {
+			return nil, c.at.errorf("%v", err)
+		}
+		part = fmt.Sprintf("(%s) or (%s)", part, on(also, "and", parent.Join, guarded(top, parent.Join...)))
+	}
+	add(b.record(set+"_part", part, c.at))
+	companion := guarded(set+"_part", union(at.Join, parent.Join...)...)
 	lone := on(guarded(set, at.Join...), "unless", at.Join, "("+companion+")")
 	if g.Device != "" {
 		companion, lone = asDevice(companion, g.Device), asDevice(lone, g.Device)
@@ -205,6 +214,6 @@ func racks(c *spec) string {
 		return "{{ $labels.rack_id }}"
 	}
 	label := snake(c.Level)
-	return fmt.Sprintf(`{{ with printf "count by (rack_id) (%s_blamed{site=%%q,%s=%%q})" $labels.site $labels.%s | query }}`+
+	return fmt.Sprintf(`{{ with printf "count by (rack_id) (%s_part{site=%%q,%s=%%q})" $labels.site $labels.%s | query }}`+
 		`{{ range $i, $r := sortByLabel "rack_id" . }}{{ if $i }},{{ end }}{{ $r.Labels.rack_id }}{{ end }}{{ end }}`, series(c.At, c.ID), label, label)
 }

@@ -148,6 +148,9 @@ type grouping struct {
 	Contradicting *cause `yaml:"contradicting"`
 	Alone         alone  `yaml:"alone"`
 	Companion     string `yaml:"companion"`
+	// Spread is the signal by which further entities of a faulty parent count as
+	// affected, although they do not show the whole fault themselves.
+	Spread string `yaml:"spread"`
 	Device        string `yaml:"device"` // the label that is also a device id
 }
 

@@ -123,10 +123,19 @@ func (a *agent) actors() []actor {
 	}
 	if a.facility != nil {
 		out = append(out,
-			actor{name: "facility", run: func(ctx context.Context) error { a.facility.Run(ctx); return nil }},
+			actor{name: "facility", run: a.runFacility},
 			actor{name: "ownership", run: a.claims.run})
 	}
 	return out
+}
+
+// runFacility reads the devices, once the registry had the chance to say which.
+func (a *agent) runFacility(ctx context.Context) error {
+	if a.beater != nil {
+		a.claims.await(ctx)
+	}
+	a.facility.Run(ctx)
+	return nil
 }
 
 // sources names what must have been tried once for the agent to be ready.

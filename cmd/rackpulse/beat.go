@@ -3,7 +3,6 @@
 package main
 
 import (
-	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -12,8 +11,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync"
-	"time"
 
 	"github.com/go-kit/log"
 	"github.com/go-kit/log/level"
@@ -56,7 +53,8 @@ func (a *agent) addBeater() error {
 		}
 	}
 	if a.hall != nil && a.gpu != nil {
-		a.beater.Config.Dial = (&simDialer{down: a.simulatedDown}).dial
+		a.beater.Config.Dial = (&simDialer{down: a.simulatedCut}).dial
+		a.beater.Clock = a.simulatedClock
 	}
 	return nil
 }
@@ -150,36 +148,4 @@ func isLoopback(address string) bool {
 	}
 	ip := net.ParseIP(host)
 	return host == "localhost" || ip != nil && ip.IsLoopback()
-}
-
-// simDialer gives a simulated node its network: cut while the node is down.
-type simDialer struct {
-	down func() bool
-}
-
-func (d *simDialer) dial(ctx context.Context, address string) (net.Conn, error) {
-	if d.down() {
-		return nil, errors.New("the simulated node is down")
-	}
-	conn, err := (&net.Dialer{Timeout: 10 * time.Second}).DialContext(ctx, "tcp", address)
-	if err != nil {
-		return nil, err
-	}
-	return &simConn{Conn: conn, down: d.down}, nil
-}
-
-// simConn is a connection that breaks when the simulated node goes down.
-type simConn struct {
-	net.Conn
-	down func() bool
-	once sync.Once
-}
-
-// Write fails, and closes the connection, once the node is down.
-func (c *simConn) Write(p []byte) (int, error) {
-	if c.down() {
-		c.once.Do(func() { _ = c.Close() })
-		return 0, errors.New("the simulated node is down")
-	}
-	return c.Conn.Write(p)
 }
