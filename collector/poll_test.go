@@ -160,7 +160,7 @@ func TestPollSurvivesAReadThatHangs(t *testing.T) {
 				<-release // ignores its ctx
 				return inlet("", 99), nil
 			}
-			return good(nil)
+			return inlet("", 20), nil
 		}
 		var statuses []Status
 		cfg := PollConfig{Name: "a", Interval: time.Second, Deadline: 2 * time.Second, Read: read,

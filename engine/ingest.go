@@ -14,6 +14,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/model/value"
 	"github.com/prometheus/prometheus/storage"
@@ -151,7 +152,7 @@ func (in *ingester) match(targets []Target) ([]job, []error) {
 		if !ok {
 			state = &targetState{labels: identity, series: map[string]*cached{}}
 			b := labels.NewBuilder(identity)
-			b.Set(labels.MetricName, "up")
+			b.Set(model.MetricNameLabel, "up")
 			state.up.labels = b.Labels()
 			in.targets[key] = state
 		}

@@ -8,6 +8,7 @@ import (
 	"math"
 
 	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/storage"
 )
@@ -117,7 +118,7 @@ func (w *writer) sample(m *dto.Metric, name, extra, extraValue string, v float64
 // An empty label of the metric takes the target's away, as in Prometheus.
 func (w *writer) labels(m *dto.Metric, name, extra, extraValue string) labels.Labels {
 	w.builder.Reset()
-	w.builder.Add(labels.MetricName, name)
+	w.builder.Add(model.MetricNameLabel, name)
 	own := func(label string) bool {
 		for _, l := range m.Label {
 			if l.GetName() == label {

@@ -210,7 +210,6 @@ func (s *Server) options() []grpc.ServerOption {
 		grpc.ConnectionTimeout(20 * time.Second),
 		grpc.ReadBufferSize(bufferSize),
 		grpc.WriteBufferSize(bufferSize),
-		grpc.SharedWriteBuffer(true),
 		// A fixed window: else gRPC sends a ping with every beat to estimate a
 		// bandwidth that nobody needs.
 		grpc.StaticStreamWindowSize(window),

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -188,7 +187,7 @@ func TestComposePrometheus(t *testing.T) {
 	}
 	for _, want := range []string{"scrape_interval: 10s", "scrape_interval: 15s", "evaluation_interval: 15s", "honor_labels: true"} {
 		if !strings.Contains(string(data), want) {
-			t.Error(fmt.Sprintf("prometheus.yml lacks %s", want))
+			t.Errorf("prometheus.yml lacks %s", want)
 		}
 	}
 }

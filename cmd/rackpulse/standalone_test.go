@@ -6,7 +6,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -158,7 +157,7 @@ func checkPromtool(t *testing.T, page string) {
 	for _, line := range strings.Split(strings.TrimSpace(string(out)), "\n") {
 		// dcgm-exporter's names and labels are a contract.
 		if !strings.HasPrefix(line, "DCGM_") && !strings.Contains(line, "label names should be written in 'snake_case'") {
-			t.Error(fmt.Sprintf("promtool: %s", line))
+			t.Errorf("promtool: %s", line)
 		}
 	}
 }
