@@ -74,7 +74,9 @@ func TestErrorsOfTheStore(t *testing.T) {
 	f("bad value", Config{}, body(200, `{"status":"success","data":{"resultType":"vector","result":[{"metric":{},"value":[1,"warm"]}]}}`), "bad value")
 	f("no value", Config{}, body(200, `{"status":"success","data":{"resultType":"vector","result":[{"metric":{}}]}}`), "without a value")
 	f("a matrix", Config{}, body(200, `{"status":"success","data":{"resultType":"matrix","result":[]}}`), `result type "matrix"`)
-	f("redirect", Config{}, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "http://elsewhere.invalid/", http.StatusFound) }, "status 302")
+	f("redirect", Config{}, func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, "http://elsewhere.invalid/", http.StatusFound)
+	}, "status 302")
 	f("too large", Config{MaxBytes: 1000}, body(200, strings.Repeat("x", 1001)), "larger than 1000 bytes")
 	f("slow", Config{Timeout: 30 * time.Millisecond}, silent, "no answer within 30ms")
 }
