@@ -27,6 +27,7 @@ type composeService struct {
 	Environment map[string]string `yaml:"environment"`
 	Profiles    []string          `yaml:"profiles"`
 	Hostname    string            `yaml:"hostname"`
+	NetworkMode string            `yaml:"network_mode"`
 	DependsOn   []string          `yaml:"depends_on"`
 }
 
@@ -53,7 +54,7 @@ func readCompose(t *testing.T) composeFile {
 // network or has a default password.
 func TestCompose(t *testing.T) {
 	c := readCompose(t)
-	for _, name := range []string{"registry", "facility", "gpu001", "gpu", "prometheus", "alertmanager", "grafana", "node-exporter"} {
+	for _, name := range []string{"registry", "facility", "gpu001", "gpu", "prometheus", "alertmanager", "grafana", "node-exporter-gpu001"} {
 		if _, ok := c.Services[name]; !ok {
 			t.Errorf("service %s is missing", name)
 		}
@@ -73,6 +74,9 @@ func TestCompose(t *testing.T) {
 			if !strings.HasPrefix(p, "127.0.0.1:") {
 				t.Errorf("%s: port %s is open to the network", name, p)
 			}
+		}
+		if beside, ok := strings.CutPrefix(s.NetworkMode, "service:"); ok {
+			s.DependsOn = append(s.DependsOn, beside)
 		}
 		for _, dep := range s.DependsOn {
 			if _, ok := c.Services[dep]; !ok {

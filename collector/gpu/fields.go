@@ -104,7 +104,7 @@ var (
 		Labels: []string{"UUID", "gpu"}}
 	descInfo = &collector.Desc{Name: "rackpulse_gpu_info",
 		Help:   "The GPU's static attributes; always 1.",
-		Labels: []string{"UUID", "gpu", "pci_bus_id", "device", "modelName", "driver"}}
+		Labels: []string{"UUID", "gpu", "pci_bus_id", "device", "model", "driver"}}
 	descThrottle = &collector.Desc{Name: "rackpulse_gpu_throttle",
 		Help:   "Whether the GPU's clocks are held back for this reason, 0 or 1.",
 		Labels: []string{"UUID", "gpu", "reason"}}

@@ -43,7 +43,7 @@ func TestRunnerPage(t *testing.T) {
 		want(t, "idle", series(page, "rackpulse_gpu_throttle", `gpu="0"`, `reason="gpu_idle"`), "0")
 		want(t, "reasons of GPU 0", series(page, "rackpulse_gpu_throttle", `gpu="0"`), "0", "0", "0", "1", "0", "0", "0", "1", "0")
 		want(t, "reasons of GPU 1, not told", series(page, "rackpulse_gpu_throttle", `gpu="1"`))
-		want(t, "info", series(page, "rackpulse_gpu_info", `UUID="GPU-1"`, `driver="550.1"`, `modelName="NVIDIA H100"`), "1")
+		want(t, "info", series(page, "rackpulse_gpu_info", `UUID="GPU-1"`, `driver="550.1"`, `model="NVIDIA H100"`), "1")
 		want(t, "source", series(page, "rackpulse_source_info", `source="gpu"`, `reason="stub"`), "1")
 		want(t, "xid 79 from the start", series(page, "rackpulse_gpu_xid_errors_total", `xid="79"`), "0", "0")
 		if slices.Contains(strings.Split(page, "\n"), "DCGM_FI_DEV_SLOWDOWN_TEMP") {
