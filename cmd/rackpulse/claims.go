@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/go-kit/log"
 	"github.com/go-kit/log/level"
@@ -22,6 +23,8 @@ type claims struct {
 	runner *facility.Runner
 	logger log.Logger
 	wake   chan struct{}
+	told   chan struct{} // closed with the registry's first answer
+	first  sync.Once
 
 	mu      sync.Mutex
 	configs []facility.DeviceConfig
@@ -30,7 +33,7 @@ type claims struct {
 }
 
 func newClaims(configs []facility.DeviceConfig, runner *facility.Runner, logger log.Logger) *claims {
-	return &claims{runner: runner, logger: logger, wake: make(chan struct{}, 1), configs: configs, devices: runner.Devices()}
+	return &claims{runner: runner, logger: logger, wake: make(chan struct{}, 1), told: make(chan struct{}), configs: configs, devices: runner.Devices()}
 }
 
 // wanted lists the devices that this agent would poll.
@@ -40,8 +43,26 @@ func (c *claims) wanted() []string {
 	return slices.Clone(c.devices)
 }
 
+// firstWord is how long the devices wait for the registry's first answer.
+const firstWord = 3 * time.Second
+
+// await waits for the registry's first answer, so that not even one read goes to
+// a device that another agent reads. It does not wait for long: without a
+// registry the devices must be seen as well.
+func (c *claims) await(ctx context.Context) {
+	timer := time.NewTimer(firstWord)
+	defer timer.Stop()
+	select {
+	case <-c.told:
+		c.apply()
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
 // refuse takes the registry's list of refused devices; run acts on it.
 func (c *claims) refuse(refused map[string]string) {
+	defer c.first.Do(func() { close(c.told) })
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if maps.Equal(refused, c.refused) {
@@ -67,9 +88,13 @@ func (c *claims) run(ctx context.Context) error {
 			return nil
 		case <-c.wake:
 		}
-		if err := c.runner.Apply(c.allowed()); err != nil {
-			level.Error(c.logger).Log("msg", "devices not changed", "err", err)
-		}
+		c.apply()
+	}
+}
+
+func (c *claims) apply() {
+	if err := c.runner.Apply(c.allowed()); err != nil {
+		level.Error(c.logger).Log("msg", "devices not changed", "err", err)
 	}
 }
 
