@@ -169,8 +169,10 @@ func TestE2EInputRegistryAway(t *testing.T) {
 	s := prepareSmall(t, "")
 	fake := newFakeGPUs(t, "gpus 8")
 	from := time.Now()
-	agent := s.agent("gpu001", s.gpuAgent("gpu001", ""), fake.env(fakeLibrary(t))...)
+	config := s.gpuAgent("gpu001", "") + "facility:\n" + pduEntry("r01-a", "echo watts=70") + pduEntry("r02-a", "echo watts=80")
+	agent := s.agent("gpu001", config, fake.env(fakeLibrary(t))...)
 	s.awaitSeries(10*time.Second, "gpu001", up(8), "rackpulse_gpu_up")
+	s.awaitSeries(10*time.Second, "gpu001", []string{"1", "1"}, "facility_device_up") // seen, if not knowing where
 	s.awaitSaid(5*time.Second, agent, "connection to registry ended", s.grpc, "connection refused")
 	s.awaitSeries(25*time.Second, "gpu001", []string{"0"}, "rackpulse_node_schedulable")
 	s.between("schedulable 0 after the start without a registry", time.Since(from), 17500*time.Millisecond)
@@ -179,6 +181,7 @@ func TestE2EInputRegistryAway(t *testing.T) {
 	s.awaitSeries(60*time.Second, "gpu001", []string{"1"}, "rackpulse_node_schedulable")
 	t.Logf("schedulable again %.1f s after the registry came", time.Since(there).Seconds())
 	s.awaitState("gpu001", "READY", 20*time.Second)
+	s.awaitSeries(5*time.Second, "gpu001", []string{"70"}, "pdu_power_watt", `pdu_id="r01-a"`, `rack_id="r01"`)
 
 	s.reg.end()
 	last := series(s.fetch("gpu001"), "rackpulse_agent_beats_acknowledged_total")

@@ -146,14 +146,36 @@ func (c *gpuCase) ends(f fault) {
 	if f.undo != nil {
 		f.undo()
 	}
+	undone := time.Now()
 	c.awaitSeries(60*time.Second, "gpu001", []string{strconv.Itoa(f.temp)}, "DCGM_FI_DEV_GPU_TEMP", `gpu="0"`)
 	c.awaitSeries(20*time.Second, "gpu001", up(8), "rackpulse_gpu_up")
-	back, after := time.Since(from)-lasted, c.child()
+	back, after := time.Since(undone), c.child()
+	c.settle()
 	if after == before {
 		c.t.Errorf("%s: the child is still process %d", f.what, before)
 	}
 	c.t.Logf("%s: counted after %.1f s, lasted %.1f s, new values %.1f s later, %v restarts, child %d -> %d; reason %q",
 		f.what, counted.Seconds(), lasted.Seconds(), back.Seconds(), c.restarts(f.reason)-count, before, after, why)
+}
+
+// settle waits for more good passes than reset the back-off, so that one fault's
+// does not count for the next.
+func (c *gpuCase) settle() {
+	c.t.Helper()
+	passes := func() int {
+		calls, err := os.ReadFile(c.fake.log)
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		return bytes.Count(calls, []byte("dcgmEntitiesGetLatestValues entities=8 "))
+	}
+	want := passes() + 12
+	c.eventually(20*time.Second, "12 good passes", func() error {
+		if got := passes(); got < want {
+			return fmt.Errorf("%d passes, want %d", got, want)
+		}
+		return nil
+	})
 }
 
 // reason is what the page says of the GPU source.

@@ -7,6 +7,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"net/http"
 	"slices"
@@ -22,8 +23,12 @@ const (
 	// beatAge is the oldest that a last beat may be seen: 5 s and 10 % of jitter,
 	// and some time to travel.
 	beatAge = 7 * time.Second
-	// scrapeTime is the longest that a page may take, whatever the library does.
+	// scrapeTime is how long a page may take, whatever the library does. On a
+	// machine that is busy with other things a scrape may lose its turn: one that
+	// is slower is a fault if the next one is slow as well, or if it took
+	// stallTime, half of the shortest time for which the library hangs here.
 	scrapeTime = 100 * time.Millisecond
+	stallTime  = 500 * time.Millisecond
 )
 
 // leaseWatch asks the registry for a node, over and over, and keeps the worst.
@@ -88,6 +93,8 @@ type scrapeWatch struct {
 	phase   string
 	scrapes map[string]int
 	slowest map[string]time.Duration
+	last    time.Duration
+	slow    int // scrapes over scrapeTime
 	errs    []string
 	order   []string
 	stop    func()
@@ -106,6 +113,13 @@ func (s *small) watchScrapes(agent string) *scrapeWatch {
 		if err != nil || !strings.Contains(text, "\nrackpulse_source_up{") {
 			w.errs = append(w.errs, w.phase+": no whole page")
 		}
+		if took > scrapeTime {
+			w.slow++
+			if took > stallTime || w.last > scrapeTime {
+				w.errs = append(w.errs, fmt.Sprintf("%s: %s, the one before %s", w.phase, took, w.last))
+			}
+		}
+		w.last = took
 		w.scrapes[w.phase]++
 		w.slowest[w.phase] = max(w.slowest[w.phase], took)
 	})
@@ -128,12 +142,12 @@ func (w *scrapeWatch) check(t *testing.T) {
 			continue
 		}
 		t.Logf("%d scrapes during %s: slowest %.1f ms", w.scrapes[phase], phase, float64(w.slowest[phase].Microseconds())/1000)
-		if w.slowest[phase] > scrapeTime {
-			t.Errorf("a scrape during %s took %s, want at most %s", phase, w.slowest[phase], scrapeTime)
-		}
+	}
+	if w.slow > 0 {
+		t.Logf("%d scrapes took more than %s", w.slow, scrapeTime)
 	}
 	if len(w.errs) > 0 {
-		t.Errorf("%d scrapes failed, first %q", len(w.errs), w.errs[0])
+		t.Errorf("%d scrapes failed or were slow, first %q", len(w.errs), w.errs[0])
 	}
 }
 
