@@ -93,7 +93,7 @@ func (c *core) accept(b *beat, now time.Time) (State, bool, *refusal) {
 	if b.hello != nil {
 		n.info = b.hello
 	}
-	want := c.examine(n, &b.inv, v, now)
+	want := c.examine(n, &b.inv, v, now, gapFree)
 	if n.state != Left || b.intent != intentLeave {
 		c.step(n, v, now, gapFree)
 		c.intend(n, b, v, now)

@@ -99,15 +99,15 @@ func (g *gpuSet) evidence() map[string]string {
 
 // examine takes a beat's inventory in and judges it. It returns whether the
 // full list is wanted.
-func (c *core) examine(n *node, b *beatInventory, v int64, now time.Time) bool {
+func (c *core) examine(n *node, b *beatInventory, v int64, now time.Time, gapFree bool) bool {
 	class := c.site.nodes[n.id].class
 	gpus := class != nil && class.GPUs > 0
 	if n.gpus == nil && !gpus && len(b.uuids) == 0 && len(b.breaches) == 0 {
 		return false // no GPU expected, none there
 	}
 	g := n.health()
-	if g.freshAt == 0 {
-		g.freshAt = v // the first beat: the age counts from here
+	if !gapFree {
+		g.freshAt = v // the first beat, or the first after a silence: the age counts from here
 	}
 	want, changed := g.take(b, v)
 	if !slices.Equal(g.breaches, b.breaches) {
@@ -222,14 +222,15 @@ func (c *core) compare(n *node) {
 	g.diff = strings.Join(wrong, "; ")
 }
 
-// judge decides whether n is unsound: a wrong list or a breach must show in two
-// beats in a row, an old inventory counts at once, and n must be sound for the
+// judge decides whether n is unsound: a wrong list, a breach or an old inventory
+// must show in two beats in a row (the first beat of an agent that was stopped,
+// or started again, tells what it knew before), and n must be sound for the
 // cool-down before it is so again.
 func (c *core) judge(n *node, b *beatInventory, v int64, now time.Time, gpus bool) {
 	g := n.gpus
 	old := gpus && max(v-g.freshAt, int64(b.age)) > int64(c.cfg.TTL)
 	switch {
-	case g.diff == "":
+	case g.diff == "" && !old:
 		g.badRun = 0
 	case g.badRun < wrongBeats:
 		g.badRun++
@@ -237,13 +238,13 @@ func (c *core) judge(n *node, b *beatInventory, v int64, now time.Time, gpus boo
 	cause := ""
 	if g.badRun >= wrongBeats {
 		cause = g.diff
-	}
-	if old {
-		why := fmt.Sprintf("inventory %s for more than %s", g.status, c.cfg.TTL)
-		if b.reason != "" {
-			why += ": " + b.reason
+		if old {
+			why := fmt.Sprintf("inventory %s for more than %s", g.status, c.cfg.TTL)
+			if b.reason != "" {
+				why += ": " + b.reason
+			}
+			cause = strings.TrimPrefix(cause+"; "+why, "; ")
 		}
-		cause = strings.TrimPrefix(cause+"; "+why, "; ")
 	}
 	if cause != "" {
 		g.goodSince = 0

@@ -125,11 +125,11 @@ func TestOrderOfGPUsIsNoMatter(t *testing.T) {
 func TestUnavailableIsNotEmpty(t *testing.T) {
 	w := readyGPU(t)
 	b := beat{node: "gpu001", inv: beatInventory{full: true, status: Unavailable, reason: "child hangs"}}
-	if st := w.beats(6, b); st != Ready { // 30 s: not yet over
-		t.Errorf("after 30 s %s: %s", st, w.c.nodes["gpu001"].reason)
+	if st := w.beats(7, b); st != Ready { // 35 s: over for one beat
+		t.Errorf("after 35 s %s: %s", st, w.c.nodes["gpu001"].reason)
 	}
 	if st := w.beats(1, b); st != Degraded {
-		t.Errorf("after 35 s %s", st)
+		t.Errorf("after 40 s %s", st)
 	}
 	if r := w.c.nodes["gpu001"].reason; r != "inventory unavailable for more than 30s: child hangs" {
 		t.Errorf("reason %q", r)
@@ -147,12 +147,34 @@ func TestAgeOfInventory(t *testing.T) {
 		t.Errorf("inventory 26 s old: %s", st)
 	}
 	b.inv.age, b.inv.status = 31*time.Second, Stale
-	w.pass(5 * time.Second)
-	if st, _, _ := w.beat(b); st != Degraded {
-		t.Errorf("inventory 31 s old: %s", st)
+	if st := w.beats(1, b); st != Ready {
+		t.Errorf("inventory 31 s old in one beat: %s", st)
+	}
+	if st := w.beats(1, b); st != Degraded {
+		t.Errorf("inventory 31 s old in two beats: %s", st)
 	}
 	if r := w.c.nodes["gpu001"].reason; !strings.HasPrefix(r, "inventory stale for more than 30s") {
 		t.Errorf("reason %q", r)
+	}
+}
+
+// TestOldWordOfAReturnedNode holds that what an agent knew before it was stopped,
+// or before it looked for the first time, does not prolong the cool-down.
+func TestOldWordOfAReturnedNode(t *testing.T) {
+	stopped := gpuBeat(uuids(0, 8))
+	stopped.inv.age, stopped.inv.status = 40*time.Second, Stale
+	started := beat{node: "gpu001", epoch: 9, inv: beatInventory{status: Unavailable, reason: "looking for GPUs"}}
+	for _, first := range []beat{stopped, started} {
+		w := readyGPU(t)
+		w.pass(40 * time.Second)
+		w.want("gpu001", Expired)
+		if st, _, r := w.beat(first); st != Recovering || r != nil {
+			t.Fatalf("%s beat: %s, %v", first.inv.status, st, r)
+		}
+		next := gpuBeat(uuids(0, 8))
+		next.epoch = first.epoch
+		w.beats(11, next)
+		w.took("gpu001", Ready, 5*time.Second)
 	}
 }
 

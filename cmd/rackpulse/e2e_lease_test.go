@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rackpulse/rackpulse/ledger"
 	"github.com/rackpulse/rackpulse/registry"
 )
 
@@ -29,6 +30,7 @@ func TestE2ELeases(t *testing.T) {
 		}
 	}
 	killed, stopped, leaving := "gpu001", "gpu005", "gpu009"
+	defer s.logEvents(killed, stopped, leaving)
 
 	// A process that dies closes its stream: suspect 10 s later.
 	s.agents[killed].signal(syscall.SIGKILL)
@@ -52,12 +54,15 @@ func TestE2ELeases(t *testing.T) {
 	// Back: 60 s of cool-down, then ready.
 	s.agents[stopped].signal(syscall.SIGCONT)
 	s.startAgent(killed)
+	back := map[string]time.Time{}
 	for _, node := range []string{stopped, killed} {
-		back := s.awaitState(node, "RECOVERING", 45*time.Second)
+		back[node] = s.awaitState(node, "RECOVERING", 45*time.Second)
 		if up := s.leaseUp(node); up {
 			t.Errorf("%s: the lease is up during the cool-down", node)
 		}
-		s.between(node+" READY after its return", s.awaitState(node, "READY", 80*time.Second).Sub(back), 60*time.Second)
+	}
+	for _, node := range []string{stopped, killed} {
+		s.between(node+" READY after its return", s.awaitState(node, "READY", 80*time.Second).Sub(back[node]), 60*time.Second)
 	}
 
 	// A leave is no loss.
@@ -94,6 +99,25 @@ func (s *stack) awaitState(node, state string, limit time.Duration) time.Time {
 		return fmt.Errorf("it is %s", n.State)
 	})
 	return n.Since
+}
+
+// logEvents shows what the ledger says of nodes, oldest first.
+func (s *stack) logEvents(nodes ...string) {
+	s.t.Helper()
+	c, err := registry.NewClient(registry.ClientConfig{URL: s.registry})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for _, node := range nodes {
+		events, err := c.Events(context.WithoutCancel(s.t.Context()), ledger.Query{Node: node})
+		if err != nil {
+			s.t.Error(err)
+		}
+		slices.Reverse(events)
+		for _, e := range events {
+			s.t.Logf("%s %s: %s -> %s, %s", e.Time.Format("15:04:05.00"), node, e.From, e.To, e.Reason)
+		}
+	}
 }
 
 // between holds that got is want, or later by the tolerance at most.
