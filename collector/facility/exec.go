@@ -80,7 +80,8 @@ func (d *execDriver) Read(ctx context.Context) ([]Reading, error) {
 	cmd := exec.CommandContext(ctx, d.config.Command, d.config.Args...)
 	cmd.Env, cmd.Dir = execEnv, "/"
 	cmd.Stdout, cmd.Stderr = stdout, stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	// Pdeathsig: a hung command does not outlive an agent that was killed.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	cmd.Cancel = func() error { return killGroup(cmd.Process.Pid) }
 	cmd.WaitDelay = execGrace
 	err := cmd.Run()
