@@ -78,7 +78,7 @@ func TestE2EInputDevices(t *testing.T) {
 	s := newSmall(t, "")
 	device, tty := openTerminal(t, 0o666) // with a sensor behind it
 	_, locked := openTerminal(t, 0)
-	const marker = "86397.5" // seconds to sleep, and how to find who sleeps
+	marker := fmt.Sprintf("%d.5", 80000+os.Getpid()) // seconds to sleep, and how to find who sleeps
 	fake := newFakeGPUs(t, "gpus 8")
 	config := strings.Replace(s.gpuAgent("gpu001", ""), "state_dir: state-gpu001\n", "", 1) + "facility:\n" +
 		sensorEntry("r01-top", "serial", "path: "+tty.Name()) +
