@@ -256,6 +256,9 @@ func (v *agentVerb) surroundings(cfg *agentConfig) (known *site.Site, hall *sim.
 	if err != nil {
 		return nil, nil, nil, err
 	}
+	if _, known := hallSite.Node(cfg.Node); !known && cfg.nodeIsHost && cfg.wantsGPU() && len(hallSite.Nodes) > 0 {
+		cfg.Node = hallSite.Nodes[0].ID // this machine is not in the hall: play one that is
+	}
 	if cfg.GPU != nil && cfg.GPU.Source == "none" && len(cfg.Facility) == 0 {
 		cfg.Facility = simDevices(hallSite)
 	}

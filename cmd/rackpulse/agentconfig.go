@@ -29,7 +29,8 @@ type agentConfig struct {
 	Facility  []facility.DeviceConfig `yaml:"facility"`
 	Simulate  simulateConfig          `yaml:"simulate"`
 
-	path string
+	path       string
+	nodeIsHost bool // the node's name is the host name, nobody chose it
 }
 
 // gpuConfig is gpu.Config with the further source "none".
@@ -88,7 +89,7 @@ func loadAgentConfig(path string) (*agentConfig, error) {
 		if err != nil {
 			return nil, fmt.Errorf("node: not configured, and the host name is not to be had: %w", err)
 		}
-		cfg.Node = host
+		cfg.Node, cfg.nodeIsHost = host, true
 	}
 	for _, file := range []*string{&cfg.SiteFile, &cfg.Registry.TokenFile, &cfg.Registry.TLS.CAFile, &cfg.Registry.TLS.CertFile, &cfg.Registry.TLS.KeyFile, &cfg.Simulate.SiteFile, &cfg.StateDir} {
 		*file = config.Resolve(path, *file)
