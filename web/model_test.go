@@ -33,6 +33,8 @@ func TestSymptomsAreFolded(t *testing.T) {
 	f("more severe than the cause", "shown", registry.AlertView{Severity: "critical", Racks: []string{"r01"}})
 	f("also elsewhere", "shown", registry.AlertView{Severity: "info", Racks: []string{"r01", "r03"}})
 	f("a symptom with a cause of its own", "folded", registry.AlertView{Correlation: "symptom", Cause: "unknown", Severity: "warning", Racks: []string{"r01"}})
+	f("a symptom with the same cause", "folded", registry.AlertView{Correlation: "symptom", Cause: "cooling unit crah1", Severity: "warning"})
+	f("a symptom with another cause", "shown", registry.AlertView{Correlation: "symptom", Cause: "cooling unit crah2", Severity: "warning"})
 	f("the dead-man's switch", "notice", registry.AlertView{Correlation: "coverage", Cause: "none", Severity: "none"})
 	f("a gap in coverage", "shown", registry.AlertView{Correlation: "coverage", Cause: "site file", Severity: "warning"})
 	f("no rack", "shown", registry.AlertView{Severity: "info"})

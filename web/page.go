@@ -156,7 +156,7 @@ type sorted struct {
 
 // sortAlerts splits alerts into those that name a cause, the rest, the symptoms
 // that a cause explains, and notices. All racks of a symptom are the cause's,
-// and it is less severe, or as severe but not critical: a critical alert is
+// or it names the same cause, and it is less severe, or as severe but not critical: a critical alert is
 // never folded away. The correlation label of the shipped rules is the id of a
 // correlation, "symptom", or "coverage" for what watches the rules themselves.
 func sortAlerts(alerts []registry.AlertView) sorted {
@@ -189,6 +189,9 @@ func namesCause(a registry.AlertView) bool {
 }
 
 func explains(cause, a registry.AlertView) bool {
+	if a.Correlation == "symptom" && a.Cause == cause.Cause {
+		return true // both name the same thing
+	}
 	racks := racksOf(a)
 	if len(racks) == 0 || rank(cause.Severity) > rank(a.Severity) {
 		return false
