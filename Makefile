@@ -40,8 +40,9 @@ generate: build ## rules, lists of parts, metric names, protobuf
 e2e: deps build fakedcgm ## the whole chain with a real Prometheus, Alertmanager and node_exporter
 	$(GO) test -tags e2e -count=1 -timeout 25m -v ./cmd/rackpulse -run E2E
 
-bench: ## scrape, beat, rules and engine benchmarks
-	$(GO) test -run '^$$' -bench . -benchmem ./collector ./lease ./rules ./engine ./sim ./web
+bench: build fakedcgm ## scrape, beat, rules and engine benchmarks; the whole agent with its child
+	$(GO) test -run "^$$" -bench . -benchmem ./collector ./lease ./rules ./engine ./sim ./web
+	$(GO) test -tags e2e -run "^$$" -bench Agent -benchtime 400x ./cmd/rackpulse
 
 clean: ## remove what was built
 	rm -rf build
