@@ -35,7 +35,8 @@ deps: ## Debian packages and the real servers that tests run against
 generate: build ## rules, lists of parts, metric names, protobuf
 	$(BIN) rules build
 	$(BIN) parts --write README.md
-	$(GO) generate ./lease/leasepb
+	cd tools/protobuf && $(GO) build -o ../../build/tools/ tool
+	PATH="$(CURDIR)/build/tools:$$PATH" $(GO) generate ./lease/...
 
 e2e: deps build fakedcgm ## the whole chain with a real Prometheus, Alertmanager and node_exporter
 	$(GO) test -tags e2e -count=1 -timeout 25m -v ./cmd/rackpulse -run E2E

@@ -37,6 +37,9 @@ type Identity struct {
 	Devices map[string]map[string]string
 	// Refused holds the devices that it must not poll, with the reason.
 	Refused map[string]string
+	// ExpectedGPUs is how many GPUs the site file says that the node has; 0: it
+	// does not say.
+	ExpectedGPUs int
 }
 
 // BeaterConfig says where and how an agent beats.

@@ -122,7 +122,7 @@ func TestBeaterLife(t *testing.T) {
 		time.Sleep(12 * time.Second)
 		b.want("gpu001", Ready)
 		want := &Identity{Node: map[string]string{"node": "gpu001", "rack_id": "r01"},
-			Devices: map[string]map[string]string{"r01-a": {"pdu_id": "r01-a"}}, Refused: map[string]string{"ghost": "it is not in the site file"}}
+			Devices: map[string]map[string]string{"r01-a": {"pdu_id": "r01-a"}}, Refused: map[string]string{"ghost": "it is not in the site file"}, ExpectedGPUs: 8}
 		if got := a.id.Load(); !reflect.DeepEqual(got, want) {
 			t.Errorf("identity %+v", got)
 		}
@@ -162,7 +162,7 @@ func TestBeaterTellsOfGPUs(t *testing.T) {
 		time.Sleep(72 * time.Second)
 		b.want("gpu001", Ready)
 		a.inv.Store(&Inventory{Status: Unavailable, At: time.Now(), Reason: "child \xff hangs"})
-		time.Sleep(36 * time.Second)
+		time.Sleep(43 * time.Second)
 		b.want("gpu001", Degraded)
 		if n := b.srv.Nodes()[0]; !strings.Contains(n.Reason, "child ? hangs") {
 			t.Errorf("reason %q", n.Reason)

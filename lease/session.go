@@ -232,7 +232,7 @@ func (s *session) take(r *leasepb.HeartbeatReply) bool {
 	default:
 	}
 	if id := r.GetIdentity(); id != nil && b.OnIdentity != nil {
-		out := Identity{Node: id.GetNode(), Refused: id.GetRefused(), Devices: map[string]map[string]string{}}
+		out := Identity{Node: id.GetNode(), Refused: id.GetRefused(), Devices: map[string]map[string]string{}, ExpectedGPUs: int(id.GetExpectedGpus())}
 		for device, l := range id.GetDevices() {
 			out.Devices[device] = l.GetLabels()
 		}

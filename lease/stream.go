@@ -77,6 +77,7 @@ type client struct {
 	devices  []string
 	gen      uint64 // of the site that its identity was told from
 	told     bool   // its identity was told
+	gpus     uint32 // that its node should have; 0: not declared
 }
 
 // Heartbeat implements leasepb.LeaseServer: one agent's stream of beats.
@@ -180,12 +181,15 @@ func (s *Server) apply(p *client, b *beat, out *leasepb.HeartbeatReply) (tell bo
 	s.beats.Add(1)
 	tell = changed || !p.told || p.gen != s.siteGen
 	p.told, p.gen = true, s.siteGen
+	if class := s.core.site.nodes[p.id].class; class != nil && !p.facility {
+		p.gpus = uint32(class.GPUs)
+	}
 	return tell, refused, nil
 }
 
 // identity builds the identity message of a peer.
 func (s *Server) identity(p *client, refused map[string]string) *leasepb.Identity {
-	id := &leasepb.Identity{Refused: refused}
+	id := &leasepb.Identity{Refused: refused, ExpectedGpus: p.gpus}
 	if s.deps.Identity == nil {
 		return id
 	}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/alecthomas/kingpin/v2"
@@ -39,6 +40,8 @@ type agent struct {
 	hall     *sim.Hall        // nil: not simulated
 	// simulatedRack is the node's rack in the simulated hall.
 	simulatedRack string
+	// expected is how many GPUs the registry says the node has; 0: not told.
+	expected atomic.Int64
 	// claims keeps this agent off devices that the registry gave to another.
 	claims *claims
 	// advertised is the address told to the registry, once it is known.
@@ -78,7 +81,7 @@ func (a *agent) addGPU(known, hallSite *site.Site) error {
 		StateDir: a.cfg.StateDir,
 		ExpectedCount: func() int {
 			if known == nil {
-				return 0
+				return int(a.expected.Load())
 			}
 			if class, ok := known.Class(a.cfg.Node); ok {
 				return class.GPUs

@@ -38,6 +38,7 @@ func (a *agent) addBeater() error {
 		Hello:     a.hello,
 		OnIdentity: func(id lease.Identity) {
 			a.ids.fromRegistry(id.Node, id.Devices)
+			a.expected.Store(int64(id.ExpectedGPUs))
 			if a.claims != nil {
 				a.claims.refuse(id.Refused)
 			}

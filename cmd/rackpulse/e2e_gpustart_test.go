@@ -53,6 +53,16 @@ func TestE2EGPULibraryAbsent(t *testing.T) {
 	beats.check(t, "READY", "DEGRADED")
 }
 
+// TestE2EGPUMissingFromTheStart holds that a GPU that this agent never saw is
+// shown as missing once the registry has told how many there should be.
+func TestE2EGPUMissingFromTheStart(t *testing.T) {
+	t.Parallel()
+	s := newSmall(t, "")
+	s.agent("gpu001", s.gpuAgent("gpu001", ""), newFakeGPUs(t, "gpus 7").env(fakeLibrary(t))...)
+	s.awaitSeries(20*time.Second, "gpu001", up(7), "rackpulse_gpu_up", `UUID="GPU-`)
+	s.awaitSeries(20*time.Second, "gpu001", []string{"0"}, "rackpulse_gpu_up", `gpu="unseen1"`)
+}
+
 // TestE2EGPUIdentity lets a node learn its rack from the registry, move to another
 // one, and remember it while the registry is away.
 func TestE2EGPUIdentity(t *testing.T) {

@@ -647,7 +647,10 @@ type Identity struct {
 	// devices are the labels of each device that it may poll, by device id.
 	Devices map[string]*Labels `protobuf:"bytes,2,rep,name=devices,proto3" json:"devices,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// refused are the devices that it must not poll, with the reason.
-	Refused       map[string]string `protobuf:"bytes,3,rep,name=refused,proto3" json:"refused,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Refused map[string]string `protobuf:"bytes,3,rep,name=refused,proto3" json:"refused,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// expected_gpus is how many GPUs the site file says that the node has; 0:
+	// it does not say.
+	ExpectedGpus  uint32 `protobuf:"varint,4,opt,name=expected_gpus,json=expectedGpus,proto3" json:"expected_gpus,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -701,6 +704,13 @@ func (x *Identity) GetRefused() map[string]string {
 		return x.Refused
 	}
 	return nil
+}
+
+func (x *Identity) GetExpectedGpus() uint32 {
+	if x != nil {
+		return x.ExpectedGpus
+	}
+	return 0
 }
 
 // Labels are one thing's identity labels.
@@ -802,11 +812,12 @@ const file_lease_proto_rawDesc = "" +
 	"serverTime\x128\n" +
 	"\bidentity\x18\a \x01(\v2\x1c.rackpulse.lease.v1.IdentityR\bidentity\x12\x14\n" +
 	"\x05error\x18\b \x01(\tR\x05error\x12\x16\n" +
-	"\x06leader\x18\t \x01(\tR\x06leader\"\x9d\x03\n" +
+	"\x06leader\x18\t \x01(\tR\x06leader\"\xc2\x03\n" +
 	"\bIdentity\x12:\n" +
 	"\x04node\x18\x01 \x03(\v2&.rackpulse.lease.v1.Identity.NodeEntryR\x04node\x12C\n" +
 	"\adevices\x18\x02 \x03(\v2).rackpulse.lease.v1.Identity.DevicesEntryR\adevices\x12C\n" +
-	"\arefused\x18\x03 \x03(\v2).rackpulse.lease.v1.Identity.RefusedEntryR\arefused\x1a7\n" +
+	"\arefused\x18\x03 \x03(\v2).rackpulse.lease.v1.Identity.RefusedEntryR\arefused\x12#\n" +
+	"\rexpected_gpus\x18\x04 \x01(\rR\fexpectedGpus\x1a7\n" +
 	"\tNodeEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1aV\n" +
