@@ -60,7 +60,7 @@ func TestE2EGPUMissingFromTheStart(t *testing.T) {
 	s := newSmall(t, "")
 	s.agent("gpu001", s.gpuAgent("gpu001", ""), newFakeGPUs(t, "gpus 7").env(fakeLibrary(t))...)
 	s.awaitSeries(20*time.Second, "gpu001", up(7), "rackpulse_gpu_up", `UUID="GPU-`)
-	s.awaitSeries(20*time.Second, "gpu001", []string{"0"}, "rackpulse_gpu_up", `gpu="unseen1"`)
+	s.awaitSeries(20*time.Second, "gpu001", []string{"0"}, "rackpulse_gpu_up", `gpu="unseen7"`)
 }
 
 // TestE2EGPUIdentity lets a node learn its rack from the registry, move to another

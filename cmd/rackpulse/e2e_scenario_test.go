@@ -5,6 +5,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -140,73 +141,125 @@ func (s *stack) checkOnly(alert string, n int) {
 	}
 }
 
-// checkSeriesPerRack counts the series of each family by rack in Prometheus
-// against the site file: joins that look green and match nothing show here.
+// checkSeriesPerRack counts the series of every family by rack in Prometheus
+// against the site file: joins that look green and match nothing show here. A
+// family that is missing from a rack, or that wantSeries does not know, fails.
 func (s *stack) checkSeriesPerRack() {
 	s.t.Helper()
-	for family, count := range wantSeries(s.site) {
+	checked := 0
+	s.eventually(60*time.Second, "every family has its series in every rack", func() error {
+		got := s.counts()
+		checked = 0
+		var wrong []string
 		for _, rack := range s.site.Racks {
-			want := count(rack.ID)
-			s.eventually(40*time.Second, family+" in "+rack.ID, func() error {
-				got := s.byLabel(fmt.Sprintf("count by (rack_id) (%s{rack_id=%q})", family, rack.ID), "rack_id")[rack.ID]
-				if int(got) != want {
-					return fmt.Errorf("%v series, the site file says %d", got, want)
+			want := wantSeries(s.site, rack.ID)
+			for family := range got {
+				if _, known := want[family]; !known {
+					wrong = append(wrong, family+" is not in the test's table")
 				}
-				return nil
-			})
+			}
+			for family, n := range want {
+				if got[family][rack.ID] != n {
+					wrong = append(wrong, fmt.Sprintf("%s in %s: %d series, the site file says %d", family, rack.ID, got[family][rack.ID], n))
+				}
+				checked++
+			}
 		}
-	}
+		if len(wrong) > 0 {
+			return errors.New(strings.Join(wrong[:min(len(wrong), 5)], "; "))
+		}
+		return nil
+	})
+	s.t.Logf("%d families of racks have as many series as the site file says", checked)
 	if got, err := s.value(`count({__name__=~".+",exported_rack_id!=""}) or vector(0)`); err != nil || got != 0 {
 		s.t.Errorf("%v series have an exported_rack_id (%v)", got, err)
 	}
 }
 
+// counts is the number of series of each family in each rack, of our own exporters
+// and of node_exporter's up.
+func (s *stack) counts() map[string]map[string]int {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(s.t.Context(), 10*time.Second)
+	defer cancel()
+	out := map[string]map[string]int{}
+	for _, expr := range []string{`count by (__name__, rack_id) ({job="rackpulse",rack_id!=""})`, `count by (__name__, rack_id) (up{job="node_exporter",rack_id!=""} == 1)`} {
+		samples, err := s.prom.Instant(ctx, expr, time.Now())
+		if err != nil {
+			s.t.Fatalf("%s: %v", expr, err)
+		}
+		for _, sample := range samples {
+			family := sample.Labels["__name__"]
+			if out[family] == nil {
+				out[family] = map[string]int{}
+			}
+			out[family][sample.Labels["rack_id"]] = int(sample.Value)
+		}
+	}
+	return out
+}
+
 // wantSeries says how many series of each family a rack must have.
-func wantSeries(hall *site.Site) map[string]func(rack string) int {
-	gpus := func(rack string) int {
+func wantSeries(hall *site.Site, rack string) map[string]int {
+	out := map[string]int{}
+	add := func(n int, families ...string) {
+		for _, family := range families {
+			out[family] = n
+		}
+	}
+	nodes, gpus, ports, outlets := 0, 0, 0, 0
+	for _, node := range hall.NodesIn(rack) {
+		class, _ := hall.Class(node.ID)
+		nodes, gpus, ports, outlets = nodes+1, gpus+class.GPUs, ports+len(node.Ports), outlets+len(node.Outlets)
+	}
+	for _, field := range strings.Fields(`SM_CLOCK MEM_CLOCK MEMORY_TEMP GPU_TEMP POWER_USAGE TOTAL_ENERGY_CONSUMPTION PCIE_REPLAY_COUNTER
+		GPU_UTIL MEM_COPY_UTIL ENC_UTIL DEC_UTIL FB_FREE FB_USED FB_RESERVED NVLINK_BANDWIDTH_TOTAL UNCORRECTABLE_REMAPPED_ROWS
+		CORRECTABLE_REMAPPED_ROWS ROW_REMAP_FAILURE FAN_SPEED PCIE_LINK_GEN PCIE_LINK_WIDTH ECC_SBE_VOL_TOTAL ECC_DBE_VOL_TOTAL
+		NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL POWER_MGMT_LIMIT`) {
+		add(gpus, "DCGM_FI_DEV_"+field)
+	}
+	for _, field := range strings.Fields("GR_ENGINE_ACTIVE PIPE_TENSOR_ACTIVE DRAM_ACTIVE PCIE_TX_BYTES PCIE_RX_BYTES") {
+		add(gpus, "DCGM_FI_PROF_"+field)
+	}
+	add(gpus, "rackpulse_gpu_up", "rackpulse_gpu_info", "rackpulse_gpu_thermal_margin_celsius")
+	add(9*gpus, "rackpulse_gpu_throttle")          // reasons
+	add(20*gpus, "rackpulse_gpu_xid_errors_total") // critical codes start at 0
+	add(nodes, "rackpulse_gpu_children_abandoned", "rackpulse_node_info", "rackpulse_lease_up", "rackpulse_lease_state", "rackpulse_lease_last_beat_timestamp_seconds")
+	add(3*nodes, "rackpulse_gpu_child_restarts_total") // reasons
+	add(nodes, "up")                                   // node_exporter: our own targets have no rack
+	add(outlets, "rackpulse_node_outlet_info")
+	add(ports, "rackpulse_node_port_info")
+	add(1, "rackpulse_rack_info", "rackpulse_rack_power_limit_watt")
+	add(len(hall.CoolingOf(rack)), "rackpulse_rack_cooling_info")
+
+	pdus, sockets, devices := len(hall.PDUsOf(rack)), 0, 0
+	for _, pdu := range hall.PDUsOf(rack) {
+		sockets += pdu.Outlets
+	}
+	for _, device := range hall.Devices() {
+		if device.Rack == rack {
+			devices++
+		}
+	}
+	add(devices, "facility_device_up", "facility_last_sample_timestamp_seconds", "rackpulse_facility_device_info")
+	add(pdus, "pdu_current_ampere", "pdu_power_watt", "pdu_power_factor_ratio", "pdu_energy_joules_total", "rackpulse_rack_feed_info")
+	add(3*pdus, "pdu_phase_current_ampere", "pdu_phase_voltage_volt", "pdu_phase_power_watt", "pdu_line_current_ampere")
+	add(sockets, "pdu_outlet_power_watt")
+	add(ports, "switch_port_up", "switch_port_flaps_total", "switch_port_speed_bytes", "switch_port_receive_bytes_total",
+		"switch_port_transmit_bytes_total", "switch_port_receive_errors_total", "switch_port_transmit_errors_total")
+	for family, measures := range map[string]string{
+		"rack_inlet_temperature_celsius": "inlet_temperature", "rack_outlet_temperature_celsius": "outlet_temperature",
+		"rack_inlet_relative_humidity_ratio": "inlet_humidity",
+	} {
 		n := 0
-		for _, node := range hall.NodesIn(rack) {
-			if class, ok := hall.Class(node.ID); ok {
-				n += class.GPUs
+		for _, sensor := range hall.SensorsIn(rack) {
+			if sensor.Measures == measures {
+				n++
 			}
 		}
-		return n
+		add(n, family)
 	}
-	nodes := func(rack string) int { return len(hall.NodesIn(rack)) }
-	pdus := func(rack string) int { return len(hall.PDUsOf(rack)) }
-	times := func(n int, f func(string) int) func(string) int {
-		return func(rack string) int { return n * f(rack) }
-	}
-	ports := func(rack string) int {
-		n := 0
-		for _, node := range hall.NodesIn(rack) {
-			n += len(node.Ports)
-		}
-		return n
-	}
-	sensors := func(measures string) func(string) int {
-		return func(rack string) int {
-			n := 0
-			for _, sensor := range hall.Sensors {
-				if sensor.Rack == rack && sensor.Measures == measures {
-					n++
-				}
-			}
-			return n
-		}
-	}
-	return map[string]func(string) int{
-		"DCGM_FI_DEV_GPU_TEMP": gpus, "DCGM_FI_DEV_POWER_USAGE": gpus, "DCGM_FI_DEV_GPU_UTIL": gpus,
-		"rackpulse_gpu_up": gpus, "rackpulse_node_info": nodes, "rackpulse_lease_up": nodes, "rackpulse_lease_state": nodes,
-		"up":                 nodes, // node_exporter: our own targets have no rack label
-		"pdu_current_ampere": pdus, "pdu_power_watt": pdus, "pdu_energy_joules_total": pdus,
-		"pdu_phase_current_ampere": times(3, pdus), "pdu_phase_voltage_volt": times(3, pdus),
-		"rackpulse_rack_feed_info": pdus, "switch_port_up": ports,
-		"rack_inlet_temperature_celsius":     sensors("inlet_temperature"),
-		"rack_outlet_temperature_celsius":    sensors("outlet_temperature"),
-		"rack_inlet_relative_humidity_ratio": sensors("inlet_humidity"),
-		"rackpulse_rack_cooling_info":        func(rack string) int { return len(hall.CoolingOf(rack)) },
-	}
+	return out
 }
 
 // official holds the queries of Grafana dashboard 12239, the one of
