@@ -28,7 +28,7 @@ var allowed = map[string][]string{
 	"ledger":             {"site"},
 	"sim":                {"site"},
 	"collector":          {"site"},
-	"collector/gpu":      {"site", "config", "collector", "sim"},
+	"collector/gpu":      {"site", "config", "collector", "sim", "xid"},
 	"collector/facility": {"site", "config", "collector", "sim"},
 	"lease":              {"site", "ledger", "lease/leasepb"},
 	"lease/leasepb":      {},
@@ -39,6 +39,7 @@ var allowed = map[string][]string{
 	"registry":           {"site", "config", "ledger", "lease", "query"},
 	"web":                {"site", "registry"},
 	"testtool":           {},
+	"xid":                {},
 }
 
 // heavy says which packages may link an expensive or dangerous import.
