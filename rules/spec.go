@@ -151,7 +151,7 @@ type grouping struct {
 	// Spread is the signal by which further entities of a faulty parent count as
 	// affected, although they do not show the whole fault themselves.
 	Spread string `yaml:"spread"`
-	Device        string `yaml:"device"` // the label that is also a device id
+	Device string `yaml:"device"` // the label that is also a device id
 }
 
 // alone is the alert of an entity that its parent does not explain.
