@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"reflect"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -34,10 +35,12 @@ type agent struct {
 	logger   log.Logger
 	store    *collector.Store
 	ids      *identities
-	gpu      *gpu.Runner      // nil: samples no GPUs
-	facility *facility.Runner // nil: polls no devices
-	beater   *lease.Beater    // nil: no registry
-	hall     *sim.Hall        // nil: not simulated
+	gpu      *gpu.Runner         // nil: samples no GPUs
+	facility *facility.Runner    // nil: polls no devices
+	beater   *lease.Beater       // nil: no registry
+	pusher   *collector.Pusher   // nil: is scraped
+	self     prometheus.Gatherer // the process' own metrics, once there are any
+	hall     *sim.Hall           // nil: not simulated
 	// simulatedRack is the node's rack in the simulated hall.
 	simulatedRack string
 	// expected is how many GPUs the registry says the node has; 0: not told.
@@ -65,6 +68,9 @@ func newAgent(cfg *agentConfig, known *site.Site, hall *sim.Hall, hallSite *site
 	}
 	if len(cfg.Registry.Addresses) > 0 {
 		errs = append(errs, a.addBeater())
+	}
+	if cfg.Push != nil {
+		errs = append(errs, a.addPusher(known))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
@@ -128,6 +134,9 @@ func (a *agent) actors() []actor {
 		out = append(out,
 			actor{name: "facility", run: a.runFacility},
 			actor{name: "ownership", run: a.claims.run})
+	}
+	if a.pusher != nil {
+		out = append(out, actor{name: "push", run: a.pusher.Run})
 	}
 	return out
 }
@@ -279,6 +288,9 @@ func (a *agent) reload(next *agentConfig) error {
 	if (a.gpu == nil) != !next.wantsGPU() || (a.facility == nil) != (len(next.Facility) == 0) {
 		return errors.New("adding or dropping the gpu or the facility part needs a restart")
 	}
+	if !reflect.DeepEqual(next.Push, a.cfg.Push) {
+		return errors.New("push cannot change without a restart")
+	}
 	if a.hall != nil {
 		return errors.New("a simulated agent does not reload")
 	}
@@ -306,6 +318,10 @@ func (a *agent) selfMetrics(reload *config.Reloader[*agentConfig]) prometheus.Ga
 	if a.beater != nil {
 		reg.MustRegister(a.beater)
 	}
+	if a.pusher != nil {
+		reg.MustRegister(a.pusher)
+	}
+	a.self = reg
 	return reg
 }
 

@@ -28,6 +28,8 @@ type agentConfig struct {
 	GPU       *gpuConfig              `yaml:"gpu"`
 	Facility  []facility.DeviceConfig `yaml:"facility"`
 	Simulate  simulateConfig          `yaml:"simulate"`
+	// Push sends the metrics out, where nobody can scrape this agent.
+	Push *pushConfig `yaml:"push"`
 
 	path       string
 	nodeIsHost bool // the node's name is the host name, nobody chose it
@@ -96,6 +98,9 @@ func loadAgentConfig(path string) (*agentConfig, error) {
 	}
 	if cfg.GPU != nil {
 		cfg.GPU.CountersFile = config.Resolve(path, cfg.GPU.CountersFile)
+	}
+	if cfg.Push != nil {
+		cfg.Push.resolve(path)
 	}
 	return cfg, nil
 }

@@ -161,6 +161,9 @@ func (v *standaloneVerb) configurations(s *standalone) ([]*agentConfig, error) {
 	if err != nil {
 		return nil, err
 	}
+	if cfg.Push != nil {
+		return nil, errors.New("push: standalone has a Prometheus of its own; push is for rackpulse agent")
+	}
 	if !v.sim.on {
 		s.site, err = standaloneSite(cfg)
 		return []*agentConfig{cfg}, err
