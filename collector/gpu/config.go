@@ -15,6 +15,9 @@ type Config struct {
 	Source string `yaml:"source"`
 	// Interval is the sampling interval, 100 ms or more; 0: 1 s.
 	Interval time.Duration `yaml:"interval"`
+	// SlowInterval is the sampling interval of the fields that hardly change, see
+	// slowFields: Interval or more, at most 5 min; 0: 10 s, or Interval if longer.
+	SlowInterval time.Duration `yaml:"slow_interval"`
 	// ReadTimeout bounds one pass over all GPUs, after which the child process is
 	// replaced; 0: 10 s, as DCGM needs 5 s to notice a dead port.
 	ReadTimeout time.Duration `yaml:"read_timeout"`
@@ -42,6 +45,13 @@ type DCGMConfig struct {
 // 3 ms takes 131 % of a core.
 const minInterval = 100 * time.Millisecond
 
+const (
+	defaultSlowInterval = 10 * time.Second
+	// maxSlowInterval bounds how long slow values outlive a source that died: three
+	// of these intervals.
+	maxSlowInterval = 5 * time.Minute
+)
+
 // withDefaults returns c with its defaults filled in.
 func (c Config) withDefaults() Config {
 	if c.Source == "" {
@@ -49,6 +59,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Interval == 0 {
 		c.Interval = time.Second
+	}
+	if c.SlowInterval == 0 {
+		c.SlowInterval = max(defaultSlowInterval, c.Interval)
 	}
 	if c.ReadTimeout == 0 {
 		c.ReadTimeout = 10 * time.Second
@@ -76,6 +89,10 @@ func newSettings(cfg Config, simulate SimFunc) (*settings, error) {
 	switch {
 	case cfg.Interval < minInterval:
 		return nil, fmt.Errorf("gpu.interval: %v is below %v", cfg.Interval, minInterval)
+	case cfg.SlowInterval < cfg.Interval:
+		return nil, fmt.Errorf("gpu.slow_interval: %v is below gpu.interval, %v", cfg.SlowInterval, cfg.Interval)
+	case cfg.SlowInterval > max(maxSlowInterval, cfg.Interval):
+		return nil, fmt.Errorf("gpu.slow_interval: %v is above %v", cfg.SlowInterval, max(maxSlowInterval, cfg.Interval))
 	case cfg.ReadTimeout < minInterval:
 		return nil, fmt.Errorf("gpu.read_timeout: %v is below %v", cfg.ReadTimeout, minInterval)
 	case cfg.OpenTimeout < minInterval:
@@ -96,7 +113,7 @@ func newSettings(cfg Config, simulate SimFunc) (*settings, error) {
 		return nil, fmt.Errorf("gpu.counters_file: %w", err)
 	}
 	return &settings{cfg: cfg, counters: c, list: list, source: SourceConfig{
-		Fields: c.fields(), Labels: c.labels, Interval: cfg.Interval,
+		Fields: c.fields(), Labels: c.labels, Interval: cfg.Interval, SlowInterval: cfg.SlowInterval,
 		DCGMAddress: cfg.DCGM.Address, Sim: simulate,
 	}}, nil
 }

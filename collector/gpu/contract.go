@@ -25,6 +25,9 @@ type Sample struct {
 	At      time.Time
 	Driver  string // driver version, empty when unknown
 	Devices []Device
+	// FastOnly says that the slow fields were not read this time: those of the
+	// latest pass that has them still hold.
+	FastOnly bool
 	// XIDs are the driver errors since the last pass, each of them once.
 	XIDs []XID
 }

@@ -68,14 +68,17 @@ func (l *deviceLabels) same(d *Device) bool {
 	return true
 }
 
-// points returns the points of one sample. A lost GPU has rackpulse_gpu_up 0 and
-// nothing else; missing are GPUs that the sample does not have.
-func (c *converter) points(s *Sample, missing []*knownGPU, xids *xidCounters) []collector.Point {
+// points returns the points of one sample, those of slow fields apart. A lost GPU
+// has rackpulse_gpu_up 0 and nothing else; missing are GPUs that the sample does
+// not have.
+func (c *converter) points(s *Sample, missing []*knownGPU, xids *xidCounters) (points, slow []collector.Point) {
 	if s.Driver != c.driver {
 		c.driver = s.Driver
 		clear(c.devices)
 	}
-	points := make([]collector.Point, 0, len(s.Devices)*(len(c.layout.descs)+len(throttleReasons)+3)+len(missing))
+	fast := len(c.layout.descs) - len(c.layout.slow)
+	points = make([]collector.Point, 0, len(s.Devices)*(fast+len(throttleReasons)+3)+len(missing))
+	slow = make([]collector.Point, 0, len(s.Devices)*len(c.layout.slow))
 	told := make(map[string]bool, len(s.Devices)) // a GPU with MIG has several devices
 	for i := range s.Devices {
 		d := &s.Devices[i]
@@ -88,7 +91,7 @@ func (c *converter) points(s *Sample, missing []*knownGPU, xids *xidCounters) []
 			}
 			continue
 		}
-		points = c.fieldPoints(points, d, l, xids)
+		points, slow = c.fieldPoints(points, slow, d, l, xids)
 		if whole {
 			points = append(points,
 				collector.Point{Desc: descUp, Values: l.gpu, Value: 1},
@@ -99,7 +102,7 @@ func (c *converter) points(s *Sample, missing []*knownGPU, xids *xidCounters) []
 	for _, g := range missing {
 		points = append(points, collector.Point{Desc: descUp, Values: []string{g.UUID, g.Index}, Value: 0})
 	}
-	return points
+	return points, slow
 }
 
 // fieldPoints appends the DCGM_FI_ families. DCGM_FI_DEV_XID_ERRORS has no
@@ -107,7 +110,7 @@ func (c *converter) points(s *Sample, missing []*knownGPU, xids *xidCounters) []
 // ends the old series and begins another, so that no rule can follow the GPU
 // (dcgm-exporter #190, #500). Its value is the code; rackpulse_gpu_xid_errors_total
 // counts. Like there it is absent until the first XID.
-func (c *converter) fieldPoints(points []collector.Point, d *Device, l *deviceLabels, xids *xidCounters) []collector.Point {
+func (c *converter) fieldPoints(points, slow []collector.Point, d *Device, l *deviceLabels, xids *xidCounters) (_, _ []collector.Point) {
 	hasXID := false
 	for i := range d.Values {
 		v := &d.Values[i]
@@ -116,14 +119,19 @@ func (c *converter) fieldPoints(points []collector.Point, d *Device, l *deviceLa
 			continue
 		}
 		hasXID = hasXID || v.Field == fieldXID
-		points = append(points, collector.Point{Desc: desc, Values: l.series, Value: v.V, At: v.At})
+		p := collector.Point{Desc: desc, Values: l.series, Value: v.V, At: v.At}
+		if c.layout.slow[desc] {
+			slow = append(slow, p)
+		} else {
+			points = append(points, p)
+		}
 	}
 	if desc := c.layout.descs[fieldXID]; desc != nil && !hasXID {
 		if code, ok := xids.last(d.UUID); ok {
 			points = append(points, collector.Point{Desc: desc, Values: l.series, Value: float64(code)})
 		}
 	}
-	return points
+	return points, slow
 }
 
 // ownPoints appends what is derived from the fields that are always read.

@@ -147,8 +147,9 @@ func (c *counters) addLine(text string) (string, error) {
 // left out by the page.
 type layout struct {
 	descs  map[string]*collector.Desc
-	labels []string // label fields, in file order
-	hosts  int      // how many labels carry the host name
+	slow   map[*collector.Desc]bool // those of slowFields
+	labels []string                 // label fields, in file order
+	hosts  int                      // how many labels carry the host name
 }
 
 // hostLabels are the values of hostname_label. dcgm-exporter renamed its label
@@ -165,11 +166,15 @@ func newLayout(c *counters, hostLabel string) *layout {
 	hosts := hostLabels[hostLabel]
 	names = append(names, hosts...)
 	names = append(names, c.labels...)
-	l := &layout{descs: make(map[string]*collector.Desc, len(c.metrics)), labels: c.labels, hosts: len(hosts)}
+	l := &layout{descs: make(map[string]*collector.Desc, len(c.metrics)), labels: c.labels, hosts: len(hosts),
+		slow: make(map[*collector.Desc]bool)}
 	for _, m := range c.metrics {
 		gate := gateOf(m.name, m.typ)
 		l.descs[m.name] = &collector.Desc{Name: m.name, Help: m.help, Type: m.typ,
 			Labels: names, Min: gate[0], Max: gate[1]}
+		if isSlow(m.name) {
+			l.slow[l.descs[m.name]] = true
+		}
 	}
 	return l
 }

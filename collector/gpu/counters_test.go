@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rackpulse/rackpulse/collector"
 )
@@ -137,12 +138,28 @@ func TestConfigErrors(t *testing.T) {
 		}
 	}
 	f(Config{Interval: 3_000_000}, "gpu.interval: 3ms is below 100ms")
+	f(Config{Interval: time.Second, SlowInterval: 500 * time.Millisecond}, "gpu.slow_interval: 500ms is below gpu.interval, 1s")
+	f(Config{SlowInterval: -1}, "gpu.slow_interval: ")
+	f(Config{SlowInterval: time.Hour}, "gpu.slow_interval: 1h0m0s is above 5m0s")
 	f(Config{ReadTimeout: 1}, "gpu.read_timeout: ")
 	f(Config{OpenTimeout: -1}, "gpu.open_timeout: ")
 	f(Config{Source: "cuda"}, `gpu.source: unknown GPU source "cuda" (this build has auto, `)
 	f(Config{Source: "sim"}, "gpu.source: GPU source sim: no simulation was asked for")
 	f(Config{HostnameLabel: "host"}, `gpu.hostname_label: "host" is none of`)
 	f(Config{DCGM: DCGMConfig{Address: "localhost:5555"}}, `gpu.dcgm.address: "localhost:5555" is not`)
+}
+
+func TestSlowIntervalDefault(t *testing.T) {
+	for interval, want := range map[time.Duration]time.Duration{0: 10 * time.Second, 100 * time.Millisecond: 10 * time.Second,
+		10 * time.Second: 10 * time.Second, 10 * time.Minute: 10 * time.Minute} {
+		s, err := newSettings(Config{Source: "dcgm", Interval: interval}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.source.SlowInterval != want {
+			t.Errorf("interval %v: slow %v, want %v", interval, s.source.SlowInterval, want)
+		}
+	}
 }
 
 func TestHostnameLabel(t *testing.T) {

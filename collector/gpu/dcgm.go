@@ -13,6 +13,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -64,7 +65,8 @@ const (
 type dcgmSource struct {
 	cfg    SourceConfig
 	logger log.Logger
-	fields []uint16            // ids to read
+	fast   []dcgm.Short        // ids to read in every pass
+	all    []dcgm.Short        // with those of the slow fields
 	names  map[uint16][]string // their metric names
 	labels map[uint16][]string // ids of label fields and their names
 
@@ -79,6 +81,7 @@ type dcgmSource struct {
 
 	listener *xidListener
 	since    time.Time // connected since
+	slowAt   time.Time // the slow fields were read at; zero: to be read at once
 }
 
 // dcgmGPU is one physical GPU.
@@ -88,6 +91,7 @@ type dcgmGPU struct {
 	instances []dcgmInstance
 	supported bool
 	hadValues bool
+	lost      bool
 	empty     int   // passes in a row without a value
 	xidAt     int64 // time of the last XID value, microseconds
 }
@@ -169,7 +173,7 @@ func (s *dcgmSource) connect() error {
 	s.cleanup = cleanup
 	s.since = time.Now()
 	dcgm.FieldsInit()
-	s.fields = s.gpuFields()
+	s.findFields()
 	if err := s.enumerate(); err != nil {
 		s.disconnect()
 		return err
@@ -193,10 +197,11 @@ func dcgmInit(address string) (func(), error) {
 	return dcgm.Init(dcgm.Standalone, strings.TrimPrefix(address, "tcp://"), "0")
 }
 
-// gpuFields returns the ids to read, without those that DCGM does not know or
-// that belong to switches, links or CPUs.
-func (s *dcgmSource) gpuFields() []uint16 {
-	var ids []uint16
+// findFields sets the ids to read, without those that DCGM does not know or that
+// belong to switches, links or CPUs.
+func (s *dcgmSource) findFields() {
+	s.fast = nil
+	var slow []dcgm.Short
 	for id, names := range s.names {
 		meta, err := dcgm.FieldGetByID(dcgm.Short(id))
 		if err != nil {
@@ -208,9 +213,13 @@ func (s *dcgmSource) gpuFields() []uint16 {
 			level.Info(s.logger).Log("msg", "field is not one of a GPU, left out", "field", names[0], "entity", meta.EntityLevel)
 			continue
 		}
-		ids = append(ids, id)
+		if isSlow(names[0]) {
+			slow = append(slow, dcgm.Short(id))
+		} else {
+			s.fast = append(s.fast, dcgm.Short(id))
+		}
 	}
-	return ids
+	s.all = slices.Concat(s.fast, slow)
 }
 
 // disconnect gives everything back; the listener goes first, as DCGM demands.

@@ -45,18 +45,30 @@ func (s *dcgmSource) read() (*Sample, error) {
 			return nil, err
 		}
 	}
-	sample := &Sample{At: now, Driver: s.driver, Devices: make([]Device, 0, len(s.entities))}
 	if len(s.entities) == 0 {
 		return nil, errors.New("DCGM supports no GPU of this node")
 	}
-	values, lost, err := s.latest()
+	sample := &Sample{At: now, Driver: s.driver, Devices: make([]Device, 0, len(s.entities))}
+	ids := s.all
+	if sample.FastOnly = !s.cfg.slowDue(s.slowAt, now); sample.FastOnly {
+		ids = s.fast
+	}
+	values, lost, err := s.latest(ids)
 	if err != nil {
 		return nil, err
+	}
+	if !sample.FastOnly {
+		s.slowAt = now
 	}
 	for _, g := range s.gpus {
 		first := len(sample.Devices)
 		sample.Devices = s.devices(sample.Devices, g, values)
-		if reason := s.lossOf(g, sample.Devices[first:], lost[g.id]); reason != "" {
+		reason := s.lossOf(g, sample.Devices[first:], lost[g.id])
+		if g.lost && reason == "" && sample.FastOnly {
+			s.slowAt = time.Time{} // it is back: do not let its slow values wait
+		}
+		g.lost = reason != ""
+		if g.lost {
 			d := g.device
 			d.Lost, d.Reason = true, reason
 			sample.Devices = append(sample.Devices[:first], d)
@@ -96,8 +108,7 @@ func (s *dcgmSource) check(now time.Time) error {
 
 // latest reads all values in one call. If DCGM refuses that because of one GPU,
 // they are read one by one, so that the others go on; lost names those refused.
-func (s *dcgmSource) latest() (values map[dcgm.GroupEntityPair][]Value, lost map[uint]string, err error) {
-	ids := shorts(s.fields)
+func (s *dcgmSource) latest(ids []dcgm.Short) (values map[dcgm.GroupEntityPair][]Value, lost map[uint]string, err error) {
 	values = make(map[dcgm.GroupEntityPair][]Value, len(s.entities))
 	all, err := dcgm.EntitiesGetLatestValues(s.entities, ids, 0)
 	if err == nil {
@@ -154,7 +165,7 @@ func (s *dcgmSource) collect(values map[dcgm.GroupEntityPair][]Value, list []dcg
 		}
 		pair := dcgm.GroupEntityPair{EntityGroupId: v.EntityGroupId, EntityId: v.EntityID}
 		if values[pair] == nil {
-			values[pair] = make([]Value, 0, len(s.fields)+1)
+			values[pair] = make([]Value, 0, len(s.all)+1)
 		}
 		var at time.Time
 		if v.TS > 0 {
@@ -179,7 +190,7 @@ func (s *dcgmSource) devices(list []Device, g *dcgmGPU, values map[dcgm.GroupEnt
 	return list
 }
 
-// lossOf tells why a GPU is lost, or "". A lost GPU's values are blank although
+// lossOf tells why a GPU is lost, or "", from the values of the fast fields. A lost GPU's values are blank although
 // DCGM calls them good and fresh, so the values decide when to ask for the status.
 func (s *dcgmSource) lossOf(g *dcgmGPU, devices []Device, refused string) string {
 	if refused != "" {
@@ -190,7 +201,7 @@ func (s *dcgmSource) lossOf(g *dcgmGPU, devices []Device, refused string) string
 	}
 	for i := range devices {
 		for _, v := range devices[i].Values {
-			if v.Field != fieldXID { // outlives the GPU
+			if v.Field != fieldXID && !isSlow(v.Field) { // the XID outlives the GPU
 				g.hadValues, g.empty = true, 0
 				return ""
 			}

@@ -37,6 +37,7 @@ func (s *dcgmSource) enumerate() error {
 		return err
 	}
 	s.unwatch()
+	s.slowAt = time.Time{}
 	old := s.gpus
 	s.gpus, s.entities = nil, nil
 	for _, g := range old { // one that has vanished stays, as lost
@@ -74,10 +75,10 @@ func (s *dcgmSource) enumerate() error {
 // not use GetDeviceInfo for that: it makes DCGM update everything twice per GPU
 // and fails where the topology cannot be read.
 func (s *dcgmSource) readStatic() error {
-	ids := []uint16{dcgmFieldDriver, dcgmFieldName, dcgmFieldUUID, dcgmFieldBusID}
+	ids := []dcgm.Short{dcgmFieldDriver, dcgmFieldName, dcgmFieldUUID, dcgmFieldBusID}
 	for id := range s.labels {
-		if !slices.Contains(ids, id) {
-			ids = append(ids, id)
+		if !slices.Contains(ids, dcgm.Short(id)) {
+			ids = append(ids, dcgm.Short(id))
 		}
 	}
 	var pairs []dcgm.GroupEntityPair
@@ -90,7 +91,7 @@ func (s *dcgmSource) readStatic() error {
 		if err := s.watch("static", pairs, ids, staticInterval); err != nil {
 			return err
 		}
-		values, err := dcgm.EntitiesGetLatestValues(pairs, shorts(ids), 0)
+		values, err := dcgm.EntitiesGetLatestValues(pairs, ids, 0)
 		if err != nil {
 			return err
 		}
@@ -180,7 +181,7 @@ func (s *dcgmSource) instances() (map[uint][]dcgmInstance, string) {
 
 // instanceProfile returns an instance's profile, such as 1g.10gb.
 func instanceProfile(entity dcgm.GroupEntityPair) string {
-	values, err := dcgm.EntitiesGetLatestValues([]dcgm.GroupEntityPair{entity}, shorts([]uint16{dcgmFieldName}), dcgm.DCGM_FV_FLAG_LIVE_DATA)
+	values, err := dcgm.EntitiesGetLatestValues([]dcgm.GroupEntityPair{entity}, []dcgm.Short{dcgmFieldName}, dcgm.DCGM_FV_FLAG_LIVE_DATA)
 	if err != nil || len(values) == 0 {
 		return ""
 	}
@@ -189,7 +190,8 @@ func instanceProfile(entity dcgm.GroupEntityPair) string {
 }
 
 // watchFields watches what Read will read: GPU instances where there are any,
-// whole GPUs elsewhere. Profiling fields are apart, since many cards lack them.
+// whole GPUs elsewhere. Profiling fields are apart, since many cards lack them, and
+// so are slow ones, which have their own interval.
 func (s *dcgmSource) watchFields() error {
 	for _, g := range s.gpus {
 		if len(g.instances) == 0 {
@@ -199,37 +201,42 @@ func (s *dcgmSource) watchFields() error {
 			s.entities = append(s.entities, i.entity)
 		}
 	}
-	var plain, profiling []uint16
-	for _, id := range s.fields {
-		if strings.HasPrefix(s.names[id][0], "DCGM_FI_PROF_") {
+	var plain, profiling []dcgm.Short
+	for _, id := range s.fast {
+		if strings.HasPrefix(s.names[uint16(id)][0], "DCGM_FI_PROF_") {
 			profiling = append(profiling, id)
 		} else {
 			plain = append(plain, id)
 		}
 	}
-	watched := 0
-	for chunk := range slices.Chunk(plain, maxFieldGroup) {
-		watched += s.watchChunk("fields", chunk)
-	}
-	for chunk := range slices.Chunk(profiling, maxFieldGroup) {
-		watched += s.watchChunk("profiling", chunk)
-	}
+	watched := s.watchAll("fields", plain, s.cfg.Interval) +
+		s.watchAll("profiling", profiling, s.cfg.Interval) +
+		s.watchAll("slow", s.all[len(s.fast):], max(s.cfg.SlowInterval, s.cfg.Interval))
 	if watched == 0 {
 		return errors.New("DCGM watches none of the fields")
 	}
 	return nil
 }
 
+// watchAll watches any number of fields and returns how many it watches.
+func (s *dcgmSource) watchAll(what string, ids []dcgm.Short, interval time.Duration) int {
+	watched := 0
+	for chunk := range slices.Chunk(ids, maxFieldGroup) {
+		watched += s.watchChunk(what, chunk, interval)
+	}
+	return watched
+}
+
 // watchChunk watches fields together or, if DCGM refuses that, one by one, and
 // returns how many it watches.
-func (s *dcgmSource) watchChunk(what string, ids []uint16) int {
-	err := s.watch(what, s.entities, ids, s.cfg.Interval)
+func (s *dcgmSource) watchChunk(what string, ids []dcgm.Short, interval time.Duration) int {
+	err := s.watch(what, s.entities, ids, interval)
 	if err == nil {
 		return len(ids)
 	}
 	watched := 0
 	for _, id := range ids {
-		if s.watch(what, s.entities, []uint16{id}, s.cfg.Interval) == nil {
+		if s.watch(what, s.entities, []dcgm.Short{id}, interval) == nil {
 			watched++
 		}
 	}
@@ -239,7 +246,7 @@ func (s *dcgmSource) watchChunk(what string, ids []uint16) int {
 
 // watch watches up to maxFieldGroup fields of some entities. DCGM keeps samples
 // for two intervals; dcgm-exporter's ten minutes are what makes it grow.
-func (s *dcgmSource) watch(what string, pairs []dcgm.GroupEntityPair, ids []uint16, interval time.Duration) error {
+func (s *dcgmSource) watch(what string, pairs []dcgm.GroupEntityPair, ids []dcgm.Short, interval time.Duration) error {
 	name := fmt.Sprintf("rackpulse-%s-%d", what, len(s.watches))
 	group, err := dcgm.CreateGroup(name)
 	if err != nil {
@@ -250,7 +257,7 @@ func (s *dcgmSource) watch(what string, pairs []dcgm.GroupEntityPair, ids []uint
 			level.Warn(s.logger).Log("msg", "not watched", "entity", p.EntityGroupId, "id", p.EntityId, "err", err)
 		}
 	}
-	fields, err := dcgm.FieldGroupCreate(name, shorts(ids))
+	fields, err := dcgm.FieldGroupCreate(name, ids)
 	if err != nil {
 		dcgm.DestroyGroup(group)
 		return err
@@ -274,12 +281,4 @@ func (s *dcgmSource) unwatch() {
 		dcgm.DestroyGroup(w.group)
 	}
 	s.watches = nil
-}
-
-func shorts(ids []uint16) []dcgm.Short {
-	list := make([]dcgm.Short, len(ids))
-	for i, id := range ids {
-		list[i] = dcgm.Short(id)
-	}
-	return list
 }

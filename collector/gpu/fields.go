@@ -24,6 +24,42 @@ const (
 
 var alwaysRead = []string{fieldThrottle, fieldMargin, fieldSlowdown, fieldTemp, fieldXID}
 
+// slowFields are read every gpu.slow_interval, all others every gpu.interval:
+// counts of errors, which alerts look at over minutes, and what only an operator
+// or a fault changes. A name that ends in * stands for all that begin so. Not here,
+// though it looks like it: DCGM_FI_DEV_GPU_TEMP_LIMIT, which moves with the
+// temperature, the energy, whose rate would jump, and DCGM_FI_DEV_XID_ERRORS.
+var slowFields = []string{
+	"DCGM_FI_DEV_ECC_*",
+	"DCGM_FI_DEV_RETIRED_*",
+	"DCGM_FI_DEV_ROW_REMAP_*",
+	"DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS",
+	"DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS",
+	"DCGM_FI_DEV_BANKS_REMAP_*",
+	"DCGM_FI_DEV_NVLINK_CRC_*",
+	"DCGM_FI_DEV_NVLINK_REPLAY_*",
+	"DCGM_FI_DEV_NVLINK_RECOVERY_*",
+	"DCGM_FI_DEV_PCIE_REPLAY_COUNTER",
+	"DCGM_FI_DEV_PCIE_LINK_*",
+	"DCGM_FI_DEV_PCIE_MAX_LINK_*",
+	"DCGM_FI_DEV_POWER_MGMT_LIMIT*",
+	"DCGM_FI_DEV_ENFORCED_POWER_LIMIT",
+	fieldSlowdown,
+	"DCGM_FI_DEV_SHUTDOWN_TEMP",
+	"DCGM_FI_DEV_FAN_SPEED",
+	"DCGM_FI_DEV_VGPU_LICENSE_STATUS",
+}
+
+// isSlow tells whether a field is one of slowFields.
+func isSlow(field string) bool {
+	for _, name := range slowFields {
+		if begin, ok := strings.CutSuffix(name, "*"); field == name || ok && strings.HasPrefix(field, begin) {
+			return true
+		}
+	}
+	return false
+}
+
 // gates are the range gates of dcgm-exporter's fields: values outside were seen
 // in the field and are errors of the driver or of DCGM. Temperatures of 345 and
 // 644245923 C (dcgm-exporter #312), utilisations up to 4294967295 % (DCGM #199).

@@ -55,6 +55,7 @@ type nvmlSource struct {
 	driver   string
 	checked  time.Time
 	checkMIG time.Time
+	slowAt   time.Time // the slow fields were read at; zero: to be read at once
 
 	events    *nvmlEvents
 	listening []nvml.Device // what the events are of, or could not be had of
@@ -117,6 +118,7 @@ func (s *nvmlSource) connect() error {
 		}
 	}
 	s.calls = s.wanted()
+	s.slowAt = time.Time{}
 	if s.has("nvmlSystemGetDriverVersion") {
 		if version, ret := s.lib.SystemGetDriverVersion(); ret == nvml.SUCCESS {
 			s.driver = version
@@ -190,8 +192,16 @@ func (s *nvmlSource) Read(context.Context) (*Sample, error) {
 		}
 	}
 	sample := &Sample{At: now, Driver: s.driver, Devices: make([]Device, 0, len(s.gpus))}
+	sample.FastOnly = !s.cfg.slowDue(s.slowAt, now)
+	if !sample.FastOnly {
+		s.slowAt = now
+	}
 	for _, g := range s.gpus {
-		sample.Devices = s.devices(sample.Devices, g, now)
+		was := g.lost
+		sample.Devices = s.devices(sample.Devices, g, now, !sample.FastOnly)
+		if was != "" && g.lost == "" && sample.FastOnly {
+			s.slowAt = time.Time{} // it is back: do not let its slow values wait
+		}
 	}
 	sample.XIDs = s.takeXIDs()
 	return sample, nil
@@ -239,10 +249,10 @@ func (s *nvmlSource) procGPUs() string {
 
 // devices appends a GPU, or its instances. They have the values of the whole
 // GPU, as with DCGM, but for the memory, which is their own.
-func (s *nvmlSource) devices(list []Device, g *nvmlGPU, now time.Time) []Device {
+func (s *nvmlSource) devices(list []Device, g *nvmlGPU, now time.Time, slow bool) []Device {
 	var values []Value
 	if g.handle != nil {
-		values, g.lost = s.readGPU(g, now)
+		values, g.lost = s.readGPU(g, now, slow)
 	}
 	d := g.device
 	if g.lost != "" {
@@ -262,14 +272,15 @@ func (s *nvmlSource) devices(list []Device, g *nvmlGPU, now time.Time) []Device 
 	return list
 }
 
-// readGPU calls everything that is wanted of a GPU. What it does not support is
-// absent. lost says why the GPU does not answer at all, "": it does.
-func (s *nvmlSource) readGPU(g *nvmlGPU, now time.Time) (values []Value, lost string) {
+// readGPU calls everything that is wanted of a GPU, the slow calls if they are due.
+// What it does not support is absent. lost says why the GPU does not answer at all,
+// "": it does; that is judged by the calls of every pass.
+func (s *nvmlSource) readGPU(g *nvmlGPU, now time.Time, slow bool) (values []Value, lost string) {
 	values = make([]Value, 0, 2*len(s.calls))
-	failure, good := nvml.SUCCESS, false
+	failure, good, answers := nvml.SUCCESS, false, false
 	for i := range s.calls {
 		c := &s.calls[i]
-		if c.scope == ofInstance && len(g.instances) > 0 || c.scope == notMIG && g.mig || c.instead && good {
+		if c.slow && !slow || c.instead && good || !c.scope.covers(g) {
 			continue
 		}
 		var ret nvml.Return
@@ -278,11 +289,14 @@ func (s *nvmlSource) readGPU(g *nvmlGPU, now time.Time) (values []Value, lost st
 		switch {
 		case ret == nvml.ERROR_GPU_IS_LOST:
 			return nil, ret.Error()
-		case !good && !unsupported(ret):
+		case c.slow:
+		case good:
+			answers = true
+		case !unsupported(ret):
 			failure = ret
 		}
 	}
-	if len(values) > 0 {
+	if answers {
 		g.hadValues = true
 		return values, ""
 	}
@@ -292,7 +306,7 @@ func (s *nvmlSource) readGPU(g *nvmlGPU, now time.Time) (values []Value, lost st
 	if g.hadValues {
 		return nil, "no values"
 	}
-	return nil, "" // a card that tells nothing but its name
+	return values, "" // a card that tells hardly more than its name
 }
 
 // readInstance appends what is the instance's own.

@@ -14,11 +14,24 @@ import (
 )
 
 // What a call speaks of.
+type nvmlScope int
+
 const (
-	ofGPU      = iota
-	notMIG     // the whole GPU, and not where MIG is on: utilisations
-	ofInstance // a MIG instance where there are any: memory
+	ofGPU      nvmlScope = iota
+	notMIG               // the whole GPU, and not where MIG is on: utilisations
+	ofInstance           // a MIG instance where there are any: memory
 )
+
+// covers tells whether a call is one of the whole GPU's, as it is now.
+func (s nvmlScope) covers(g *nvmlGPU) bool {
+	switch s {
+	case notMIG:
+		return !g.mig
+	case ofInstance:
+		return len(g.instances) == 0
+	}
+	return true
+}
 
 // maxResults is how many fields one call gives at most.
 const maxResults = 4
@@ -29,11 +42,12 @@ type nvmlCall struct {
 	and    string // and this one
 	fields []string
 	read   func(g *nvmlGPU, d nvml.Device, v *[maxResults]float64) nvml.Return
-	scope  int
+	scope  nvmlScope
 	// instead: only if the call before it in the table gave nothing.
 	instead bool
 
 	missing bool // the library has no such function
+	slow    bool // its fields are slow ones
 	want    [maxResults]bool
 }
 
@@ -122,6 +136,7 @@ func (s *nvmlSource) wanted() []nvmlCall {
 			used = used || c.want[i]
 		}
 		if used {
+			c.slow = isSlow(c.fields[0])
 			c.missing = !s.has(c.symbol) || c.and != "" && !s.has(c.and)
 			list = append(list, c)
 		}

@@ -81,6 +81,7 @@ func (s *nvmlSource) found(old []*nvmlGPU, index int, handle nvml.Device, uuid s
 	g = s.add(g, index)
 	if g.handle != handle || g.lost != "" || len(g.off) != len(s.calls) {
 		g.off = make([]time.Time, len(s.calls))
+		s.slowAt = time.Time{}
 	}
 	g.handle, g.device.UUID = handle, uuid
 	if !g.static {
@@ -190,6 +191,7 @@ func (s *nvmlSource) findInstances(now time.Time) {
 		}
 		g.mig, g.instances = mig, instances
 		clear(g.off) // another mode supports other things
+		s.slowAt = time.Time{}
 	}
 }
 

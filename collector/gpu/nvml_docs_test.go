@@ -25,7 +25,7 @@ func TestAgentDocs(t *testing.T) {
 	text := string(data)
 	rows := make(map[string][]string) // functions by field
 	marked := make(map[string]bool)
-	row := regexp.MustCompile("^\\| `(DCGM_FI_\\w+)`( \\*)? \\|[^|]*\\| (.*) \\|\n$")
+	row := regexp.MustCompile("^\\| `(DCGM_FI_\\w+)`( \\*)? \\|[^|]*\\| (fast|slow) \\| (.*) \\|\n$")
 	function := regexp.MustCompile("`(nvml\\w+)`")
 	for line := range strings.Lines(text) {
 		m := row.FindStringSubmatch(line)
@@ -34,7 +34,10 @@ func TestAgentDocs(t *testing.T) {
 		}
 		rows[m[1]] = []string{}
 		marked[m[1]] = m[2] != ""
-		for _, f := range function.FindAllStringSubmatch(m[3], -1) {
+		if slow := m[3] == "slow"; slow != isSlow(m[1]) {
+			t.Errorf("%s: slow %v in docs/agent.md, not so in the code", m[1], slow)
+		}
+		for _, f := range function.FindAllStringSubmatch(m[4], -1) {
 			rows[m[1]] = append(rows[m[1]], f[1])
 		}
 	}
@@ -75,7 +78,7 @@ func TestAgentDocs(t *testing.T) {
 			t.Errorf("throttle reason %s is not in docs/agent.md", r.reason)
 		}
 	}
-	for _, key := range []string{"source", "interval", "read_timeout", "open_timeout", "counters_file", "hostname_label", "address"} {
+	for _, key := range []string{"source", "interval", "slow_interval", "read_timeout", "open_timeout", "counters_file", "hostname_label", "address"} {
 		if !strings.Contains(text, key+": ") {
 			t.Errorf("key %s is not in docs/agent.md", key)
 		}

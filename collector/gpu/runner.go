@@ -17,10 +17,11 @@ import (
 	"github.com/rackpulse/rackpulse/collector"
 )
 
-// Names under which the runner publishes. Driver errors and restarts are apart
-// from the samples because they do not grow old.
+// Names under which the runner publishes. Slow fields are apart from the others
+// because they may be older, driver errors and restarts because they do not grow old.
 const (
 	sourceName = "gpu"
+	slowName   = "gpu_slow"
 	eventsName = "gpu_events"
 )
 
@@ -71,6 +72,7 @@ type Runner struct {
 	// The rest belongs to Run's goroutine.
 	sel       *selector
 	converter *converter
+	slow      slowValues
 	known     *knownGPUs
 	simKnown  *knownGPUs // never written to the state directory
 	simulated bool       // the latest sample came from the simulator
@@ -318,6 +320,7 @@ func (r *Runner) publish(sample *Sample, now time.Time) {
 		expected = r.deps.ExpectedCount()
 	}
 	known.name(sample.Devices)
+	r.slow.complete(sample)
 	missing, err := known.update(sample.Devices, expected)
 	if err != nil {
 		level.Warn(r.logger).Log("msg", "list of known GPUs not written", "err", err)
@@ -329,10 +332,10 @@ func (r *Runner) publish(sample *Sample, now time.Time) {
 	}
 	uuids := r.present(sample.Devices)
 	r.deps.Store.SetSimulated(sourceName, simulated)
-	r.deps.Store.Put(collector.Snapshot{
-		Source: sourceName, At: sample.At, Interval: r.settings.Load().cfg.Interval,
-		Points: r.converter.points(sample, missing, r.xids),
-	})
+	cfg := &r.settings.Load().cfg
+	points, slow := r.converter.points(sample, missing, r.xids)
+	r.deps.Store.Put(collector.Snapshot{Source: sourceName, At: sample.At, Interval: cfg.Interval, Points: points})
+	r.deps.Store.Put(collector.Snapshot{Source: slowName, At: sample.At, Interval: cfg.SlowInterval, Points: slow})
 	r.inv.Store(&inventory{uuids: uuids, at: now})
 	if !r.status.Up {
 		r.status.Since = now

@@ -102,7 +102,7 @@ func (s *selector) openOne(ctx context.Context, r registration) (Source, error) 
 // serves reports whether the selector has the settings' source already.
 func (s *selector) serves(n *settings) bool {
 	a, b := &s.cfg, &n.source
-	return a.Interval == b.Interval && a.DCGMAddress == b.DCGMAddress &&
+	return a.Interval == b.Interval && a.SlowInterval == b.SlowInterval && a.DCGMAddress == b.DCGMAddress &&
 		slices.Equal(a.Fields, b.Fields) && slices.Equal(a.Labels, b.Labels) &&
 		slices.EqualFunc(s.list, n.list, func(x, y registration) bool { return x.name == y.name })
 }

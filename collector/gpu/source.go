@@ -24,12 +24,20 @@ type SourceConfig struct {
 	Labels []string
 	// Interval is how often Read will be called.
 	Interval time.Duration
+	// SlowInterval is how often the slow fields are to be read; 0: every time.
+	SlowInterval time.Duration
 	// DCGMAddress is the nv-hostengine to connect to, "tcp://host:port" or
 	// "unix:///path"; empty: DCGM runs inside the process.
 	DCGMAddress string
 	// Sim returns this node in the simulated hall; nil: no simulation. Functions
 	// do not travel to a child.
 	Sim SimFunc
+}
+
+// slowDue tells whether the slow fields, last read at a time, are to be read again.
+// Half an interval of tolerance keeps a tick that comes early from costing a whole one.
+func (c *SourceConfig) slowDue(last, now time.Time) bool {
+	return last.IsZero() || now.Sub(last) >= c.SlowInterval-c.Interval/2
 }
 
 // SimFunc returns the simulated node's state at a time, or false where the hall
