@@ -65,8 +65,8 @@ type PushConfig struct {
 	Labels map[string]string
 	// QueueFor is how long a round is kept that cannot be delivered; 0 means 30 min.
 	QueueFor time.Duration
-	// MaxSamples bounds the samples kept (up to 250 bytes each with PushV1, about
-	// 60 with PushV2); 0 means 100000. The oldest are dropped.
+	// MaxSamples bounds the samples kept (about 300 bytes each with PushV1 and
+	// 60 with PushV2, see BenchmarkPushRound); 0 means 100000. The oldest go first.
 	MaxSamples int
 	// Silent, if set, leaves a round out when it returns true.
 	Silent func() bool
@@ -212,6 +212,9 @@ func (p *Pusher) Collect(ch chan<- prometheus.Metric) {
 // always nil.
 func (p *Pusher) Run(ctx context.Context) error {
 	defer p.client.CloseIdleConnections()
+	if (p.cfg.HTTP.BasicAuth != nil || p.cfg.HTTP.Authorization != nil) && strings.HasPrefix(p.cfg.URL, "http:") {
+		level.Warn(p.logger).Log("msg", "credentials are pushed in plain text; use https", "url", p.cfg.URL)
+	}
 	p.publish(Status{Reason: "nothing pushed yet", Since: time.Now()})
 	sending, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
@@ -315,20 +318,20 @@ func (p *Pusher) deliver(ctx context.Context, r *pushRequest) (wait time.Duratio
 	attempt, cancel := context.WithTimeout(ctx, pushTimeout)
 	defer cancel()
 	start := time.Now()
-	_, err := p.api.Write(attempt, pushMessageType(p.cfg.Protocol), r.body)
+	stats, err := p.api.Write(attempt, pushMessageType(p.cfg.Protocol), r.body)
 	st := p.status
 	st.Duration = time.Since(start)
 	var again interface{ RetryAfter() time.Duration }
 	switch {
 	case err == nil:
-		p.queue.done(outcomeSent)
+		p.queue.done(r.samples)
 		st.Reason, st.LastSample, st.Consecutive = "", time.Now(), 0
 	case errors.As(err, &again):
 		p.queue.keep(time.Now())
 		st.Consecutive++
 		wait = max(pushBackoff(st.Consecutive), min(again.RetryAfter(), maxRetryAfter))
 	default:
-		p.queue.done(outcomeRejected)
+		p.queue.done(stats.Samples) // with 2.0 the receiver tells; else 0
 		st.Consecutive++
 	}
 	if err != nil {

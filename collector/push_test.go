@@ -347,3 +347,31 @@ func pushStatus(p *Pusher) Status {
 	defer p.cfg.Store.mu.Unlock()
 	return p.cfg.Store.statuses[pushSource]
 }
+
+// BenchmarkPushRound is what one round of a node of 8 GPUs and a rack costs, and
+// how much memory a sample takes while it waits.
+func BenchmarkPushRound(b *testing.B) {
+	for _, protocol := range []string{PushV1, PushV2} {
+		b.Run(protocol, func(b *testing.B) {
+			store, _ := benchStore()
+			p, err := NewPusher(PushConfig{
+				Store: store, URL: "http://prom/api/v1/write", Protocol: protocol, Logger: log.NewNopLogger(),
+				Labels: map[string]string{"instance": "gpu001", "site": "ams1", "job": "rackpulse"},
+			})
+			if err != nil {
+				b.Fatal(err)
+			}
+			bytes, samples := 0, 0
+			for b.Loop() {
+				at, round := p.round(time.Now())
+				body, err := encodePush(protocol, round, at)
+				if err != nil {
+					b.Fatal(err)
+				}
+				bytes, samples = len(body), len(round)
+			}
+			b.ReportMetric(float64(bytes)/float64(samples), "B/sample")
+			b.ReportMetric(float64(samples), "samples")
+		})
+	}
+}

@@ -135,6 +135,7 @@ func TestPushRejected(t *testing.T) {
 		refuse.Store(true)
 		r.answer = func(w http.ResponseWriter) bool {
 			if refuse.Load() {
+				w.Header().Set("X-Prometheus-Remote-Write-Samples-Written", "2")
 				http.Error(w, "out of order sample"+strings.Repeat("!", 1<<20), http.StatusBadRequest)
 			}
 			return !refuse.Load()
@@ -149,7 +150,8 @@ func TestPushRejected(t *testing.T) {
 			t.Errorf("status %+v", st)
 		}
 		wantSamples(t, p.cfg.Store, "rackpulse_source_up", `rackpulse_source_up{source="push"} 0`)
-		if outcome(p, outcomeRejected) < 20*7 || outcome(p, outcomeSent) != 0 || p.queue.samples() != 0 {
+		requests := float64(len(r.times()))
+		if outcome(p, outcomeRejected) < 5*requests || outcome(p, outcomeSent) != 2*requests || p.queue.samples() != 0 {
 			t.Errorf("%v rejected, %v sent, %d wait", outcome(p, outcomeRejected), outcome(p, outcomeSent), p.queue.samples())
 		}
 		if n := testutil.CollectAndCount(p, "rackpulse_push_last_success_timestamp_seconds"); n != 0 {

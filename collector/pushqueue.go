@@ -69,14 +69,16 @@ func (q *pushQueue) trim(now time.Time) {
 		first = 1
 	}
 	for first < len(q.requests)-1 && (q.total > q.maxSamples || now.Sub(q.requests[first].at) > q.maxAge) {
-		q.remove(first, outcomeDropped)
+		q.remove(first, 0, outcomeDropped)
 	}
 }
 
-// remove takes a request out and counts its samples.
-func (q *pushQueue) remove(i int, outcome string) {
+// remove takes a request out and counts its samples: so many as sent, the rest as
+// the outcome says.
+func (q *pushQueue) remove(i, sent int, rest string) {
 	q.total -= q.requests[i].samples
-	q.count(outcome, q.requests[i].samples)
+	q.count(outcomeSent, sent)
+	q.count(rest, q.requests[i].samples-sent)
 	q.requests = slices.Delete(q.requests, i, i+1)
 }
 
@@ -92,12 +94,13 @@ func (q *pushQueue) next() *pushRequest {
 	return q.requests[0]
 }
 
-// done takes the request that next returned out.
-func (q *pushQueue) done(outcome string) {
+// done takes the request that next returned out; the receiver took so many of its
+// samples and rejected the rest.
+func (q *pushQueue) done(sent int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.busy = false
-	q.remove(0, outcome)
+	q.remove(0, min(max(sent, 0), q.requests[0].samples), outcomeRejected)
 }
 
 // keep leaves the request that next returned for another try.
@@ -114,7 +117,7 @@ func (q *pushQueue) clear() int {
 	defer q.mu.Unlock()
 	left := q.total
 	for len(q.requests) > 0 {
-		q.remove(0, outcomeDropped)
+		q.remove(0, 0, outcomeDropped)
 	}
 	return left
 }

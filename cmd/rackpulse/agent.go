@@ -328,7 +328,7 @@ func (a *agent) selfMetrics(reload *config.Reloader[*agentConfig]) prometheus.Ga
 // listening learns the port that HTTP got, for the registry.
 func (a *agent) listening(addrs []net.Addr) {
 	address := a.cfg.Advertise
-	if address == "" && len(addrs) > 0 {
+	if address == "" && len(addrs) > 0 && a.cfg.Push == nil { // whoever pushes is no target
 		address = advertisedAddress(addrs[0], a.cfg.Node)
 	}
 	a.advertised.Lock()

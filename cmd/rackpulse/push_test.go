@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -107,6 +108,26 @@ func TestPushConfigCheck(t *testing.T) {
 		want := strings.Replace(c.want, "agent.yml: push: open", "push: open "+filepath.Dir(file), 1)
 		if (code == 0) != (c.want == "is good") || !strings.Contains(out.String()+log.String(), want) {
 			t.Errorf("%s%s: status %d, %s%s", c.url, c.more, code, out.String(), log.String())
+		}
+	}
+}
+
+// TestPushIsNoTarget holds that the registry is told no address to scrape, unless
+// the configuration has one.
+func TestPushIsNoTarget(t *testing.T) {
+	at := []net.Addr{&net.TCPAddr{IP: net.IPv4(10, 0, 0, 3), Port: 9400}}
+	for _, c := range []struct {
+		cfg  agentConfig
+		want string
+	}{
+		{agentConfig{}, "10.0.0.3:9400"},
+		{agentConfig{Push: &pushConfig{}}, ""},
+		{agentConfig{Push: &pushConfig{}, Advertise: "gw:1"}, "gw:1"},
+	} {
+		a := &agent{cfg: &c.cfg}
+		a.listening(at)
+		if a.advertised.address != c.want {
+			t.Errorf("advertised %q, want %q", a.advertised.address, c.want)
 		}
 	}
 }
