@@ -5,7 +5,6 @@ package collector
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -96,19 +95,26 @@ func (p *Pusher) up(v float64) pushSeries {
 // honor_labels does: an empty label keeps the target's out and is then left out
 // itself. The shared pairs are only read.
 func (p *Pusher) labels(name string, pairs []*dto.LabelPair, extra []string) []string {
-	all := make(map[string]string, len(pairs)+len(p.cfg.Labels)+2)
-	maps.Copy(all, p.cfg.Labels)
-	for _, l := range pairs {
-		all[l.GetName()] = l.GetValue()
-	}
+	type label struct{ name, value string }
+	all := make([]label, 0, 1+len(pairs)+len(extra)/2+len(p.cfg.Labels))
+	all = append(all, label{model.MetricNameLabel, name})
 	for i := 0; i < len(extra); i += 2 {
-		all[extra[i]] = extra[i+1]
+		all = append(all, label{extra[i], extra[i+1]})
 	}
-	all[model.MetricNameLabel] = name
+	for _, l := range pairs {
+		all = append(all, label{l.GetName(), l.GetValue()})
+	}
+	own := all
+	for n, v := range p.cfg.Labels {
+		if !slices.ContainsFunc(own, func(l label) bool { return l.name == n }) {
+			all = append(all, label{n, v})
+		}
+	}
+	slices.SortFunc(all, func(a, b label) int { return strings.Compare(a.name, b.name) })
 	flat := make([]string, 0, 2*len(all))
-	for _, n := range slices.Sorted(maps.Keys(all)) {
-		if all[n] != "" {
-			flat = append(flat, n, all[n])
+	for _, l := range all {
+		if l.value != "" {
+			flat = append(flat, l.name, l.value)
 		}
 	}
 	return flat
