@@ -72,15 +72,13 @@ func (r *nvlinkRule) matches(code int, n *NVLink, branch int) bool {
 	if sub != 0 && len(r.Sub) == 0 || len(r.Sub) > 0 && !slices.Contains(r.Sub, sub) {
 		return false
 	}
-	old := info&0x3ff == r.V1 && (!r.Clear || info>>10&1 == 0)
-	now := info&0x7f == r.V2 && (!r.Clear || info>>7&1 == 0)
-	switch {
-	case branch == 0:
-		return old || now
-	case branch < newUnitBits:
-		return old
-	}
-	return now
+	old := branch < newUnitBits && r.names(info, r.V1, 10)
+	return old || (branch == 0 || branch >= newUnitBits) && r.names(info, r.V2, 7)
+}
+
+// names says whether the lowest bits of the register name the unit.
+func (r *nvlinkRule) names(info, unit uint32, bits int) bool {
+	return info&(1<<bits-1) == unit && (!r.Clear || info>>bits&1 == 0)
 }
 
 // nvlinkRules reads the decode table; a site's table replaces ours.

@@ -29,6 +29,7 @@ const (
 type xidVerb struct {
 	codes     []string
 	log       string
+	isLog     bool
 	overrides string
 	driver    string
 	asJSON    bool
@@ -41,7 +42,7 @@ func registerXID(app *kingpin.Application) []verb {
 	cmd := app.Command("xid", "What an NVIDIA XID means and what to do; or decode a kernel log. Exit status 2: nothing found.")
 	cmd.Arg("code", "XIDs.").StringsVar(&v.codes)
 	cmd.Flag("sxid", "The codes are SXids of NVSwitches.").BoolVar(&v.isSXid)
-	cmd.Flag("log", "Decode this output of dmesg or journalctl -k; - reads standard input.").PlaceHolder("FILE").StringVar(&v.log)
+	cmd.Flag("log", "Decode this output of dmesg or journalctl -k; - reads standard input.").PlaceHolder("FILE").IsSetByUser(&v.isLog).StringVar(&v.log)
 	cmd.Flag("driver", "Driver of the node, such as 570.124.06, for the registers of 144 to 150; a log often says it.").StringVar(&v.driver)
 	cmd.Flag("site-overrides", "YAML with the site's own severities and actions, in the shape of the catalogue.").PlaceHolder("FILE").StringVar(&v.overrides)
 	cmd.Flag("json", "Print JSON.").BoolVar(&v.asJSON)
@@ -49,13 +50,16 @@ func registerXID(app *kingpin.Application) []verb {
 }
 
 func (v *xidVerb) run(_ context.Context, std stdio) error {
-	if (len(v.codes) > 0) == (v.log != "") {
+	if (len(v.codes) > 0) == v.isLog {
 		return fmt.Errorf("xid: give either codes or --log")
+	}
+	if v.log == "" {
+		v.log = "-" // kingpin takes a lone "-" for an empty argument
 	}
 	if err := v.load(); err != nil {
 		return err
 	}
-	if v.log != "" {
+	if v.isLog {
 		return v.decode(std, time.Now())
 	}
 	return v.explain(std)
