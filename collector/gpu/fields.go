@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/rackpulse/rackpulse/collector"
+	"github.com/rackpulse/rackpulse/xid"
 )
 
 // Fields that are read whatever the counters file says, because families of our
@@ -130,7 +131,7 @@ var throttleReasons = []struct {
 // The codes that need a reset, a drain or a replacement in NVIDIA's catalogue or
 // in the fatal lists of the node agents of AWS and Azure; 63, 92 and 94 are the
 // early signs of failing memory.
-var criticalXIDs = []int{46, 48, 54, 62, 63, 64, 74, 79, 92, 94, 95, 109, 110, 119, 120, 136, 140, 143, 156, 158}
+var criticalXIDs = xid.Counted()
 
 // The families besides DCGM_FI_*. A GPU is named by UUID and gpu; node and
 // rack_id are added at rendering.
