@@ -71,6 +71,7 @@ type dcgmSource struct {
 	labels map[uint16][]string // ids of label fields and their names
 
 	cleanup  func() // nil: not connected
+	reader   dcgmReader
 	gpus     []*dcgmGPU
 	entities []dcgm.GroupEntityPair // what is read, GPUs or GPU instances
 	watches  []dcgmWatch
@@ -171,6 +172,7 @@ func (s *dcgmSource) connect() error {
 		return err
 	}
 	s.cleanup = cleanup
+	s.reader.use(s.cfg.DCGMAddress == "")
 	s.since = time.Now()
 	dcgm.FieldsInit()
 	s.findFields()

@@ -110,7 +110,7 @@ func (s *dcgmSource) check(now time.Time) error {
 // they are read one by one, so that the others go on; lost names those refused.
 func (s *dcgmSource) latest(ids []dcgm.Short) (values map[dcgm.GroupEntityPair][]Value, lost map[uint]string, err error) {
 	values = make(map[dcgm.GroupEntityPair][]Value, len(s.entities))
-	all, err := dcgm.EntitiesGetLatestValues(s.entities, ids, 0)
+	all, err := s.reader.read(s.entities, ids)
 	if err == nil {
 		s.collect(values, all)
 		return values, nil, nil
@@ -122,7 +122,7 @@ func (s *dcgmSource) latest(ids []dcgm.Short) (values map[dcgm.GroupEntityPair][
 	good := false
 	for _, g := range s.gpus {
 		for _, pair := range g.pairs() {
-			one, oneErr := dcgm.EntitiesGetLatestValues([]dcgm.GroupEntityPair{pair}, ids, 0)
+			one, oneErr := s.reader.read([]dcgm.GroupEntityPair{pair}, ids)
 			switch {
 			case oneErr == nil:
 				good = true
@@ -156,23 +156,22 @@ func (g *dcgmGPU) pairs() []dcgm.GroupEntityPair {
 }
 
 // collect sorts values that are not blank by entity.
-func (s *dcgmSource) collect(values map[dcgm.GroupEntityPair][]Value, list []dcgm.FieldValue_v2) {
+func (s *dcgmSource) collect(values map[dcgm.GroupEntityPair][]Value, list []dcgmValue) {
 	for i := range list {
 		v := &list[i]
-		number, ok := valueNumber(v)
+		number, ok := fieldValue(v.typ, v.bits)
 		if !ok {
 			continue
 		}
-		pair := dcgm.GroupEntityPair{EntityGroupId: v.EntityGroupId, EntityId: v.EntityID}
-		if values[pair] == nil {
-			values[pair] = make([]Value, 0, len(s.all)+1)
+		if values[v.pair] == nil {
+			values[v.pair] = make([]Value, 0, len(s.all)+1)
 		}
 		var at time.Time
-		if v.TS > 0 {
-			at = time.UnixMicro(v.TS)
+		if v.ts > 0 {
+			at = time.UnixMicro(v.ts)
 		}
-		for _, name := range s.names[uint16(v.FieldID)] {
-			values[pair] = append(values[pair], Value{Field: name, V: number, At: at})
+		for _, name := range s.names[v.field] {
+			values[v.pair] = append(values[v.pair], Value{Field: name, V: number, At: at})
 		}
 	}
 }
@@ -258,13 +257,12 @@ func code(err error) int {
 	return 0
 }
 
-// valueNumber returns a field's number, or false for text and for blanks. DCGM
+// fieldValue returns a field's number, or false for text and for blanks. DCGM
 // marks what it has not with the largest values of each type and on (blank, not
 // found, not supported, no permission), so the test is >= as in its own macros;
 // the 32-bit ones are exact, since 64-bit counters pass through their range.
-func valueNumber(v *dcgm.FieldValue_v2) (float64, bool) {
-	bits := binary.NativeEndian.Uint64(v.Value[:8])
-	switch v.FieldType {
+func fieldValue(typ uint, bits uint64) (float64, bool) {
+	switch typ {
 	case dcgm.DCGM_FT_DOUBLE:
 		f := math.Float64frombits(bits)
 		return f, !math.IsNaN(f) && f < dcgm.DCGM_FT_FP64_BLANK
@@ -287,7 +285,7 @@ func valueText(v *dcgm.FieldValue_v2) (string, bool) {
 		s := text(string(v.Value[:end]))
 		return s, s != ""
 	}
-	n, ok := valueNumber(v)
+	n, ok := fieldValue(v.FieldType, binary.NativeEndian.Uint64(v.Value[:8]))
 	return strconv.FormatFloat(n, 'f', -1, 64), ok
 }
 

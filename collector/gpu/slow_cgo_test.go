@@ -82,6 +82,23 @@ func TestDCGMSlowReconnect(t *testing.T) {
 	eventually(t, "new slow values", func() bool { return slices.Equal(series(rec.page(t), fieldSBE), []string{"9", "9"}) })
 }
 
+// TestDCGMReaders: the values that this package reads itself are those of go-dcgm,
+// which reads them where DCGM runs elsewhere.
+func TestDCGMReaders(t *testing.T) {
+	var pages []string
+	for _, address := range []string{"", "tcp://127.0.0.1:5555"} {
+		t.Run("at "+address, func(t *testing.T) {
+			useFake(t, "", "ids 0,3", "mig 3 2", "value 3 310 9007199254740991", "value 0 156 1234567890123", "value 3 1004 0.25", "value 0 203 notsupported")
+			_, rec := startDCGM(t, Config{DCGM: DCGMConfig{Address: address}})
+			eventually(t, "2 GPUs", func() bool { return ups(t, rec) == "11" })
+			pages = append(pages, goldenPage(rec.page(t)))
+		})
+	}
+	if len(pages) != 2 || pages[0] != pages[1] || !strings.Contains(pages[0], "1.234567890123e+12") {
+		t.Errorf("pages differ, or not what was said:\n%s", strings.Join(pages, "\n---\n"))
+	}
+}
+
 // TestNVMLCallsClass: fields that come with one call are of one class.
 func TestNVMLCallsClass(t *testing.T) {
 	for _, c := range nvmlCalls {
