@@ -34,6 +34,7 @@ import "C"
 
 import (
 	"encoding/binary"
+	"slices"
 	"unsafe"
 
 	"github.com/NVIDIA/go-dcgm/pkg/dcgm"
@@ -50,6 +51,10 @@ type dcgmValue struct {
 	bits  uint64 // of the number
 	ts    int64  // microseconds, 0: never
 }
+
+// maxRead is how many values one call of the library returns, 288 kB of them: so the
+// memory stays in the cache, where that for all GPUs at once would not.
+const maxRead = 70
 
 // dcgmReader reads the latest values. go-dcgm's own function makes 4 kB of garbage
 // for each value, which costs more than everything else in a pass; this one calls
@@ -77,14 +82,9 @@ func (r *dcgmReader) use(embedded bool) {
 func (r *dcgmReader) read(pairs []dcgm.GroupEntityPair, ids []dcgm.Short) ([]dcgmValue, error) {
 	r.result = r.result[:0]
 	if r.direct(pairs, ids) {
-		for i := range r.values[:len(pairs)*len(ids)] {
-			v := &r.values[i]
-			r.result = append(r.result, dcgmValue{
-				pair:  dcgm.GroupEntityPair{EntityGroupId: dcgm.Field_Entity_Group(v.group), EntityId: uint(v.entity)},
-				field: uint16(v.field), typ: uint(v._type), bits: uint64(v.value[0]), ts: int64(v.ts)})
-		}
 		return r.result, nil
 	}
+	r.result = r.result[:0]
 	list, err := dcgm.EntitiesGetLatestValues(pairs, ids, 0)
 	for i := range list {
 		v := &list[i]
@@ -95,18 +95,30 @@ func (r *dcgmReader) read(pairs []dcgm.GroupEntityPair, ids []dcgm.Short) ([]dcg
 	return r.result, err
 }
 
-// direct fills r.values and reports whether that went well.
+// direct fills r.result and reports whether that went well.
 func (r *dcgmReader) direct(pairs []dcgm.GroupEntityPair, ids []dcgm.Short) bool {
 	if r.function == nil || len(pairs) == 0 || len(ids) == 0 {
 		return false
 	}
-	r.pairs = r.pairs[:0]
-	for _, p := range pairs {
-		r.pairs = append(r.pairs, C.pair_t{group: C.uint32_t(p.EntityGroupId), entity: C.uint32_t(p.EntityId)})
+	for some := range slices.Chunk(pairs, max(1, maxRead/len(ids))) {
+		r.pairs = r.pairs[:0]
+		for _, p := range some {
+			r.pairs = append(r.pairs, C.pair_t{group: C.uint32_t(p.EntityGroupId), entity: C.uint32_t(p.EntityId)})
+		}
+		n := len(some) * len(ids)
+		if len(r.values) < n {
+			r.values = make([]C.value_t, n)
+		}
+		if C.latest(r.function, dcgmEmbedded, &r.pairs[0], C.uint(len(some)),
+			(*C.ushort)(unsafe.Pointer(&ids[0])), C.uint(len(ids)), &r.values[0]) != 0 {
+			return false
+		}
+		for i := range r.values[:n] {
+			v := &r.values[i]
+			r.result = append(r.result, dcgmValue{
+				pair:  dcgm.GroupEntityPair{EntityGroupId: dcgm.Field_Entity_Group(v.group), EntityId: uint(v.entity)},
+				field: uint16(v.field), typ: uint(v._type), bits: uint64(v.value[0]), ts: int64(v.ts)})
+		}
 	}
-	if n := len(pairs) * len(ids); len(r.values) < n {
-		r.values = make([]C.value_t, n)
-	}
-	return C.latest(r.function, dcgmEmbedded, &r.pairs[0], C.uint(len(pairs)),
-		(*C.ushort)(unsafe.Pointer(&ids[0])), C.uint(len(ids)), &r.values[0]) == 0
+	return true
 }
