@@ -39,9 +39,9 @@ func newXIDCounters() *xidCounters { return &xidCounters{gpus: make(map[string]*
 func (x *xidCounters) gpu(uuid, index string) *gpuXIDs {
 	g := x.gpus[uuid]
 	if g == nil {
-		g = &gpuXIDs{index: index, codes: make(map[int]*xidCount, len(criticalXIDs))}
+		g = &gpuXIDs{index: index, codes: make(map[int]*xidCount, len(criticalXIDs()))}
 		x.gpus[uuid] = g
-		for _, code := range criticalXIDs {
+		for _, code := range criticalXIDs() {
 			g.codes[code] = &xidCount{values: []string{uuid, index, strconv.Itoa(code)}}
 		}
 	}
