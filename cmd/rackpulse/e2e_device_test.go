@@ -74,7 +74,7 @@ func pduEntry(device, script string) string {
 // TestE2EInputDevices gives one agent devices that cannot be read, talk garbage,
 // hang and flood, beside good ones and GPUs, which must not notice.
 func TestE2EInputDevices(t *testing.T) {
-	t.Parallel()
+	measuring(t)
 	s := newSmall(t, "")
 	device, tty := openTerminal(t, 0o666) // with a sensor behind it
 	_, locked := openTerminal(t, 0)
@@ -214,7 +214,7 @@ func running(t *testing.T, word string) []string {
 // TestE2EInputTwoPollers lets two agents ask for the same PDU: only the first may
 // poll it, until it is gone.
 func TestE2EInputTwoPollers(t *testing.T) {
-	t.Parallel()
+	measuring(t)
 	s := newSmall(t, "")
 	polls := s.write("polls", "")
 	facility := func(name string, devices ...string) string {

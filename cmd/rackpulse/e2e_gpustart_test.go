@@ -16,7 +16,7 @@ import (
 
 // TestE2EGPULibraryAbsent starts an agent on a node whose driver packages come later.
 func TestE2EGPULibraryAbsent(t *testing.T) {
-	t.Parallel()
+	measuring(t)
 	library := fakeLibrary(t)
 	c := &gpuCase{small: newSmall(t, "lease: {cooldown: 10s}\n"), t: t, fake: newFakeGPUs(t, "gpus 8")}
 	dir := t.TempDir()
@@ -56,7 +56,7 @@ func TestE2EGPULibraryAbsent(t *testing.T) {
 // TestE2EGPUMissingFromTheStart holds that a GPU that this agent never saw is
 // shown as missing once the registry has told how many there should be.
 func TestE2EGPUMissingFromTheStart(t *testing.T) {
-	t.Parallel()
+	measuring(t)
 	s := newSmall(t, "")
 	s.agent("gpu001", s.gpuAgent("gpu001", ""), newFakeGPUs(t, "gpus 7").env(fakeLibrary(t))...)
 	s.awaitSeries(20*time.Second, "gpu001", up(7), "rackpulse_gpu_up", `UUID="GPU-`)
@@ -66,7 +66,7 @@ func TestE2EGPUMissingFromTheStart(t *testing.T) {
 // TestE2EGPUIdentity lets a node learn its rack from the registry, move to another
 // one, and remember it while the registry is away.
 func TestE2EGPUIdentity(t *testing.T) {
-	t.Parallel()
+	measuring(t)
 	s := newSmall(t, "")
 	fake := newFakeGPUs(t, "gpus 8")
 	env := fake.env(fakeLibrary(t))

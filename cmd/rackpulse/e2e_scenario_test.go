@@ -27,7 +27,7 @@ const quietTime = 200 * time.Second
 // TestE2ECoolingLoss holds that a stopped cooling unit gives one page, that it
 // names the unit and its racks, and that its symptoms are muted.
 func TestE2ECoolingLoss(t *testing.T) {
-	t.Parallel()
+	afterMeasuring(t)
 	s := newStack(t, stackConfig{scenario: "cooling-loss", speed: 5, onset: 5 * time.Minute})
 	s.checkSeriesPerRack()
 	page := s.waitPage("CoolingFault", 6*time.Minute)
@@ -50,7 +50,7 @@ func TestE2ECoolingLoss(t *testing.T) {
 // TestE2EAirflowLoss holds that the literal rule fires: hot GPUs, a warm inlet
 // and no load.
 func TestE2EAirflowLoss(t *testing.T) {
-	t.Parallel()
+	afterMeasuring(t)
 	s := newStack(t, stackConfig{scenario: "airflow-loss", speed: 5, onset: 5 * time.Minute})
 	page := s.waitPage("RackAirflowLost", 8*time.Minute)
 	rack := page["rack_id"]
@@ -67,7 +67,7 @@ func TestE2EAirflowLoss(t *testing.T) {
 
 // TestE2EFeedLoss holds that a dead feed is one alert that names the feed.
 func TestE2EFeedLoss(t *testing.T) {
-	t.Parallel()
+	afterMeasuring(t)
 	s := newStack(t, stackConfig{scenario: "feed-loss", speed: 5, onset: 10 * time.Minute})
 	page := s.waitPage("FeedLost", 6*time.Minute)
 	if page["feed"] != "feed-a" || page["annotation_racks"] != "r01,r02,r03,r04" {
@@ -80,7 +80,7 @@ func TestE2EFeedLoss(t *testing.T) {
 // TestE2EDeadManagementCard holds that a PDU's dead controller is told as such:
 // nothing says power.
 func TestE2EDeadManagementCard(t *testing.T) {
-	t.Parallel()
+	afterMeasuring(t)
 	s := newStack(t, stackConfig{scenario: "dead-pdu-management", speed: 5, onset: 10 * time.Minute})
 	s.eventually(6*time.Minute, "FacilityDeviceDown is told", func() error {
 		if len(s.hook.firing("-notice")["FacilityDeviceDown"]) == 0 {
@@ -101,7 +101,7 @@ func TestE2EDeadManagementCard(t *testing.T) {
 
 // TestE2ELoadOnly holds that full load alone pages nobody.
 func TestE2ELoadOnly(t *testing.T) {
-	t.Parallel()
+	afterMeasuring(t)
 	s := newStack(t, stackConfig{scenario: "load-only", speed: 5, onset: 5 * time.Minute})
 	s.checkSeriesPerRack()
 	time.Sleep(time.Until(s.started.Add(time.Minute)) + quietTime + time.Minute)

@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -30,6 +31,23 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	os.Exit(m.Run())
+}
+
+// measured are the tests that time scrapes.
+var measured sync.WaitGroup
+
+// measuring makes a test parallel, but for the five halls of the scenarios: that
+// ninety processes start at once is a load that no node has.
+func measuring(t *testing.T) {
+	measured.Add(1)
+	t.Cleanup(measured.Done)
+	t.Parallel()
+}
+
+// afterMeasuring makes a test parallel once the measured ones are done.
+func afterMeasuring(t *testing.T) {
+	t.Parallel()
+	measured.Wait()
 }
 
 // smallSite has two racks, each with a PDU and two sensors, nodes with eight,

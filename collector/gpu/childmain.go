@@ -3,6 +3,7 @@
 package gpu
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -113,7 +114,7 @@ func (w *childWorker) answer(ctx context.Context, req request) *response {
 		err = fmt.Errorf("operation %q out of order", req.Op)
 	}
 	if err != nil {
-		resp.Err = err.Error()
+		resp.Err = cmp.Or(err.Error(), "failed without a word") // empty means success
 		resp.Sample = nil
 	}
 	return resp

@@ -4,9 +4,23 @@
 
 package gpu
 
-// #cgo linux LDFLAGS: -ldl
-// #include <dlfcn.h>
-// #include <stdlib.h>
+/*
+#cgo linux LDFLAGS: -ldl
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+
+// load_library returns NULL, or why not, to be freed. dlerror tells of its own
+// thread only, so it must be asked in the same call from Go.
+static char *load_library(const char *name)
+{
+	const char *why;
+	if (dlopen(name, RTLD_LAZY | RTLD_GLOBAL))
+		return NULL;
+	why = dlerror();
+	return strdup(why ? why : "not loaded");
+}
+*/
 import "C"
 
 import (
@@ -132,8 +146,9 @@ func openDCGM(_ context.Context, cfg SourceConfig, logger log.Logger) (Source, e
 func loadDCGM() error {
 	name := C.CString(dcgmLibrary)
 	defer C.free(unsafe.Pointer(name))
-	if C.dlopen(name, C.RTLD_LAZY|C.RTLD_GLOBAL) == nil {
-		text := C.GoString(C.dlerror())
+	if why := C.load_library(name); why != nil {
+		text := C.GoString(why)
+		C.free(unsafe.Pointer(why))
 		if strings.Contains(text, "No such file") {
 			return errors.New(dcgmLibrary + " not found")
 		}
