@@ -147,8 +147,11 @@ func (s *stack) checkOnly(alert string, n int) {
 func (s *stack) checkSeriesPerRack() {
 	s.t.Helper()
 	checked := 0
-	s.eventually(60*time.Second, "every family has its series in every rack", func() error {
-		got := s.counts()
+	s.eventually(2*time.Minute, "every family has its series in every rack", func() error {
+		got, err := s.counts()
+		if err != nil {
+			return err
+		}
 		checked = 0
 		var wrong []string
 		for _, rack := range s.site.Racks {
@@ -178,15 +181,14 @@ func (s *stack) checkSeriesPerRack() {
 
 // counts is the number of series of each family in each rack, of our own exporters
 // and of node_exporter's up.
-func (s *stack) counts() map[string]map[string]int {
-	s.t.Helper()
+func (s *stack) counts() (map[string]map[string]int, error) {
 	ctx, cancel := context.WithTimeout(s.t.Context(), 10*time.Second)
 	defer cancel()
 	out := map[string]map[string]int{}
 	for _, expr := range []string{`count by (__name__, rack_id) ({job="rackpulse",rack_id!=""})`, `count by (__name__, rack_id) (up{job="node_exporter",rack_id!=""} == 1)`} {
 		samples, err := s.prom.Instant(ctx, expr, time.Now())
 		if err != nil {
-			s.t.Fatalf("%s: %v", expr, err)
+			return nil, fmt.Errorf("%s: %w", expr, err)
 		}
 		for _, sample := range samples {
 			family := sample.Labels["__name__"]
@@ -196,7 +198,7 @@ func (s *stack) counts() map[string]map[string]int {
 			out[family][sample.Labels["rack_id"]] = int(sample.Value)
 		}
 	}
-	return out
+	return out, nil
 }
 
 // wantSeries says how many series of each family a rack must have.
