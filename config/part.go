@@ -71,6 +71,10 @@ func (p Part) Equal(other Part) bool { return p.text == other.text }
 // IsZero tells whether the part is absent.
 func (p Part) IsZero() bool { return p.node == nil }
 
+// Resolve returns the path that the part means: one that is not absolute counts
+// from the folder of the part's file. Empty stays empty.
+func (p Part) Resolve(path string) string { return Resolve(p.file, path) }
+
 // Position returns "file:line" of the part, for messages.
 func (p Part) Position() string {
 	if p.node == nil {

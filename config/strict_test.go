@@ -207,6 +207,18 @@ func TestPartAbsent(t *testing.T) {
 	}
 }
 
+func TestPartResolve(t *testing.T) {
+	var v struct{ P Part }
+	if err := Strict("/etc/rackpulse/agent.yml", []byte("p: {a: b}\n"), &v); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{"": "", "/run/s": "/run/s", "s": "/etc/rackpulse/s", "d/s": "/etc/rackpulse/d/s"} {
+		if got := v.P.Resolve(path); got != want {
+			t.Errorf("%q: got %q, want %q", path, got, want)
+		}
+	}
+}
+
 func TestPartEqual(t *testing.T) {
 	part := func(in string) Part {
 		var v struct{ P Part }

@@ -53,7 +53,10 @@ type FactoryConfig struct {
 	// Decode decodes the block of the entry that is named after the driver into
 	// v, strictly. Without such a block v stays as it is.
 	Decode func(v any) error
-	Logger log.Logger
+	// Resolve returns the path that the block means: one that is not absolute
+	// counts from the folder of the configuration file.
+	Resolve func(path string) string
+	Logger  log.Logger
 	// SimState is the simulated hall at a time; nil where none runs.
 	SimState func(now time.Time) *sim.State
 	// Measures tells what a simulated sensor measures (site.Sensor.Measures).
