@@ -88,7 +88,7 @@ type dcgmSource struct {
 	reader   dcgmReader
 	gpus     []*dcgmGPU
 	entities []dcgm.GroupEntityPair // what is read, GPUs or GPU instances
-	watches  []dcgmWatch
+	watches  dcgmWatches
 	driver   string
 	checked  time.Time
 	checkMIG time.Time
@@ -117,19 +117,13 @@ type dcgmInstance struct {
 	profile, gid string
 }
 
-// dcgmWatch is one field group on one group of entities.
-type dcgmWatch struct {
-	group  dcgm.GroupHandle
-	fields dcgm.FieldHandle
-}
-
 // openDCGM loads the library, connects, and begins to watch. It fails where the
 // library is missing or knows no GPU that DCGM supports.
 func openDCGM(_ context.Context, cfg SourceConfig, logger log.Logger) (Source, error) {
 	if err := loadDCGM(); err != nil {
 		return nil, err
 	}
-	s := &dcgmSource{cfg: cfg, logger: logger}
+	s := &dcgmSource{cfg: cfg, logger: logger, watches: dcgmWatches{logger: logger}}
 	s.names = s.fieldIDs(cfg.Fields)
 	s.labels = s.fieldIDs(cfg.Labels)
 	if err := s.connect(); err != nil {
@@ -248,7 +242,7 @@ func (s *dcgmSource) disconnect() {
 		s.listener.stop()
 		s.listener = nil
 	}
-	s.unwatch()
+	s.watches.end()
 	s.cleanup()
 	s.cleanup = nil
 }

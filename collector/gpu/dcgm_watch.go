@@ -36,7 +36,7 @@ func (s *dcgmSource) enumerate() error {
 	if err != nil {
 		return err
 	}
-	s.unwatch()
+	s.watches.end()
 	s.slowAt = time.Time{}
 	old := s.gpus
 	s.gpus, s.entities = nil, nil
@@ -88,7 +88,7 @@ func (s *dcgmSource) readStatic() error {
 		}
 	}
 	if len(pairs) > 0 {
-		if err := s.watch("static", pairs, ids, staticInterval); err != nil {
+		if err := s.watches.add("static", pairs, ids, staticInterval); err != nil {
 			return err
 		}
 		values, err := dcgm.EntitiesGetLatestValues(pairs, ids, 0)
@@ -209,76 +209,11 @@ func (s *dcgmSource) watchFields() error {
 			plain = append(plain, id)
 		}
 	}
-	watched := s.watchAll("fields", plain, s.cfg.Interval) +
-		s.watchAll("profiling", profiling, s.cfg.Interval) +
-		s.watchAll("slow", s.all[len(s.fast):], max(s.cfg.SlowInterval, s.cfg.Interval))
+	watched := s.watches.all("fields", s.entities, plain, s.cfg.Interval) +
+		s.watches.all("profiling", s.entities, profiling, s.cfg.Interval) +
+		s.watches.all("slow", s.entities, s.all[len(s.fast):], max(s.cfg.SlowInterval, s.cfg.Interval))
 	if watched == 0 {
 		return errors.New("DCGM watches none of the fields")
 	}
 	return nil
-}
-
-// watchAll watches any number of fields and returns how many it watches.
-func (s *dcgmSource) watchAll(what string, ids []dcgm.Short, interval time.Duration) int {
-	watched := 0
-	for chunk := range slices.Chunk(ids, maxFieldGroup) {
-		watched += s.watchChunk(what, chunk, interval)
-	}
-	return watched
-}
-
-// watchChunk watches fields together or, if DCGM refuses that, one by one, and
-// returns how many it watches.
-func (s *dcgmSource) watchChunk(what string, ids []dcgm.Short, interval time.Duration) int {
-	err := s.watch(what, s.entities, ids, interval)
-	if err == nil {
-		return len(ids)
-	}
-	watched := 0
-	for _, id := range ids {
-		if s.watch(what, s.entities, []dcgm.Short{id}, interval) == nil {
-			watched++
-		}
-	}
-	level.Info(s.logger).Log("msg", "some fields are not watched", "kind", what, "watched", watched, "of", len(ids), "err", err)
-	return watched
-}
-
-// watch watches up to maxFieldGroup fields of some entities. DCGM keeps samples
-// for two intervals; dcgm-exporter's ten minutes are what makes it grow.
-func (s *dcgmSource) watch(what string, pairs []dcgm.GroupEntityPair, ids []dcgm.Short, interval time.Duration) error {
-	name := fmt.Sprintf("rackpulse-%s-%d", what, len(s.watches))
-	group, err := dcgm.CreateGroup(name)
-	if err != nil {
-		return err
-	}
-	for _, p := range pairs {
-		if err := dcgm.AddEntityToGroup(group, p.EntityGroupId, p.EntityId); err != nil {
-			level.Warn(s.logger).Log("msg", "not watched", "entity", p.EntityGroupId, "id", p.EntityId, "err", err)
-		}
-	}
-	fields, err := dcgm.FieldGroupCreate(name, ids)
-	if err != nil {
-		dcgm.DestroyGroup(group)
-		return err
-	}
-	err = dcgm.WatchFieldsWithGroupEx(fields, group, interval.Microseconds(), 2*interval.Seconds(), 2)
-	if err != nil {
-		dcgm.FieldGroupDestroy(fields)
-		dcgm.DestroyGroup(group)
-		return fmt.Errorf("%s: %w", what, err)
-	}
-	s.watches = append(s.watches, dcgmWatch{group, fields})
-	return nil
-}
-
-// unwatch ends all watches; errors do not matter, the host engine ends them with
-// the connection.
-func (s *dcgmSource) unwatch() {
-	for _, w := range s.watches {
-		dcgm.UnwatchFields(w.fields, w.group)
-		dcgm.FieldGroupDestroy(w.fields)
-		dcgm.DestroyGroup(w.group)
-	}
-	s.watches = nil
 }
