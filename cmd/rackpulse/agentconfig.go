@@ -99,6 +99,9 @@ func loadAgentConfig(path string) (*agentConfig, error) {
 	if cfg.GPU != nil {
 		cfg.GPU.CountersFile = config.Resolve(path, cfg.GPU.CountersFile)
 	}
+	for i := range cfg.Facility {
+		cfg.Facility[i].ProfileFile = config.Resolve(path, cfg.Facility[i].ProfileFile)
+	}
 	if cfg.Push != nil {
 		cfg.Push.resolve(path)
 	}

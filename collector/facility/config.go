@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/rackpulse/rackpulse/config"
@@ -37,7 +39,9 @@ type DeviceConfig struct {
 	// interval, but not over 10 s.
 	Deadline time.Duration `yaml:"deadline"`
 	Profile  string        `yaml:"profile"`
-	Address  string        `yaml:"address"`
+	// ProfileFile is a profile of the user's own, instead of Profile.
+	ProfileFile string `yaml:"profile_file"`
+	Address     string `yaml:"address"`
 	// Blocks are the driver's own settings: one block, named after the driver.
 	Blocks map[string]config.Part `yaml:",inline"`
 }
@@ -56,7 +60,10 @@ func (c *DeviceConfig) check() error {
 		}
 	}
 	if c.Kind != "" && !knownKind(c.Kind) {
-		return fmt.Errorf("kind %q is none of pdu, ups, cooling_unit, switch, sensor, meter", c.Kind)
+		return fmt.Errorf("kind %q is none of %s", c.Kind, strings.Join(kinds(), ", "))
+	}
+	if c.Profile != "" && c.ProfileFile != "" {
+		return errors.New("profile and profile_file are given; want one of them")
 	}
 	if c.Interval == 0 {
 		c.Interval = DefaultInterval
@@ -73,20 +80,24 @@ func (c *DeviceConfig) check() error {
 	return nil
 }
 
-func knownKind(kind string) bool {
+// kinds lists the kinds of device that have quantities, in the table's order.
+func kinds() []string {
+	var out []string
 	for _, q := range quantities {
 		for _, k := range q.Kinds {
-			if k == kind {
-				return true
+			if !slices.Contains(out, k) {
+				out = append(out, k)
 			}
 		}
 	}
-	return false
+	return out
 }
+
+func knownKind(kind string) bool { return slices.Contains(kinds(), kind) }
 
 // equal reports whether two checked entries mean the same.
 func (c DeviceConfig) equal(o DeviceConfig) bool {
 	return c.Device == o.Device && c.Kind == o.Kind && c.Driver == o.Driver &&
-		c.Interval == o.Interval && c.Deadline == o.Deadline && c.Profile == o.Profile && c.Address == o.Address &&
+		c.Interval == o.Interval && c.Deadline == o.Deadline && c.Profile == o.Profile && c.ProfileFile == o.ProfileFile && c.Address == o.Address &&
 		maps.EqualFunc(c.Blocks, o.Blocks, config.Part.Equal)
 }

@@ -50,6 +50,8 @@ type FactoryConfig struct {
 	Interval, Deadline time.Duration
 	// Profile and Address are the entry's keys of that name, or empty.
 	Profile, Address string
+	// ProfileFile is the path of the entry's own profile, or empty.
+	ProfileFile string
 	// Decode decodes the block of the entry that is named after the driver into
 	// v, strictly. Without such a block v stays as it is.
 	Decode func(v any) error

@@ -90,7 +90,7 @@ func planWith(t testing.TB, text string, logger log.Logger) (Plan, error) {
 	dev.ID = c.Device
 	return f(FactoryConfig{
 		Device: dev, Kind: hallKind, Interval: c.Interval, Deadline: c.Deadline,
-		Profile: c.Profile, Address: c.Address,
+		Profile: c.Profile, ProfileFile: c.ProfileFile, Address: c.Address,
 		Decode: c.Blocks[c.Driver].Decode, Resolve: c.Blocks[c.Driver].Resolve, Logger: logger,
 	})
 }

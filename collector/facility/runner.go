@@ -162,7 +162,7 @@ func (r *Runner) plan(c DeviceConfig, configs []DeviceConfig) (*device, error) {
 	logger := log.With(r.deps.Logger, "component", "facility", "device", c.Device, "driver", c.Driver)
 	plan, err := factory(FactoryConfig{
 		Device: dev, Kind: kind, Interval: c.Interval, Deadline: c.Deadline, Profile: c.Profile, Address: c.Address,
-		Decode: c.Blocks[c.Driver].Decode, Resolve: c.Blocks[c.Driver].Resolve, Logger: logger, SimState: r.deps.SimState, Measures: r.deps.Measures,
+		ProfileFile: c.ProfileFile, Decode: c.Blocks[c.Driver].Decode, Resolve: c.Blocks[c.Driver].Resolve, Logger: logger, SimState: r.deps.SimState, Measures: r.deps.Measures,
 	})
 	if err != nil {
 		return nil, err
