@@ -38,7 +38,7 @@ generate: build ## rules, lists of parts, metric names, protobuf
 	cd tools/protobuf && $(GO) build -o ../../build/tools/ tool
 	PATH="$(CURDIR)/build/tools:$$PATH" $(GO) generate ./lease/...
 
-e2e: deps build fakedcgm ## the whole chain with a real Prometheus, Alertmanager and node_exporter
+e2e: deps build fakedcgm fakenvml ## the whole chain with a real Prometheus, Alertmanager and node_exporter
 	$(GO) test -tags e2e -count=1 -timeout 25m -v ./cmd/rackpulse -run E2E
 
 bench: build fakedcgm ## scrape, beat, rules and engine benchmarks; the whole agent with its child

@@ -4,9 +4,11 @@ package collector
 
 import (
 	"context"
+	"fmt"
 	stdlog "log"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/go-kit/log"
 	"github.com/go-kit/log/level"
@@ -32,10 +34,12 @@ type HandlerConfig struct {
 	Version string
 	// MaxScrapes bounds the scrapes at one time; 0 means 40. More get a 503.
 	MaxScrapes int
-	// Reload, Release and Acquire are called by POST /-/reload, /-/release and
-	// /-/acquire. They are nil unless lifecycle requests are enabled: 403.
-	Reload, Release, Acquire func(context.Context) error
-	Logger                   log.Logger
+	// Reload and Acquire are called by POST /-/reload and /-/acquire. They are nil
+	// unless lifecycle requests are enabled: 403.
+	Reload, Acquire func(context.Context) error
+	// Release is called by POST /-/release?for=DURATION; 0 without a duration.
+	Release func(context.Context, time.Duration) error
+	Logger  log.Logger
 }
 
 // NewHandler returns the pages of an agent: /, /metrics, /-/healthy (200 while
@@ -55,7 +59,7 @@ func NewHandler(cfg HandlerConfig) http.Handler {
 		answer(w, http.StatusOK, "ready")
 	})
 	mux.Handle("POST /-/reload", lifecycle(cfg.Reload, cfg.Logger))
-	mux.Handle("POST /-/release", lifecycle(cfg.Release, cfg.Logger))
+	mux.Handle("POST /-/release", releaseHandler(cfg.Release, cfg.Logger))
 	mux.Handle("POST /-/acquire", lifecycle(cfg.Acquire, cfg.Logger))
 	return http.NewCrossOriginProtection().Handler(mux)
 }
@@ -118,6 +122,24 @@ func lifecycle(f func(context.Context) error, logger log.Logger) http.Handler {
 			return
 		}
 		answer(w, http.StatusOK, "done")
+	})
+}
+
+// releaseHandler is lifecycle for a release, which may have an end.
+func releaseHandler(f func(context.Context, time.Duration) error, logger log.Logger) http.Handler {
+	if f == nil {
+		return lifecycle(nil, logger)
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var d time.Duration
+		if text := r.URL.Query().Get("for"); text != "" {
+			var err error
+			if d, err = time.ParseDuration(text); err != nil || d <= 0 {
+				answer(w, http.StatusBadRequest, fmt.Sprintf("for: %q is no duration above 0, such as 10m", text))
+				return
+			}
+		}
+		lifecycle(func(ctx context.Context) error { return f(ctx, d) }, logger).ServeHTTP(w, r)
 	})
 }
 

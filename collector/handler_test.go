@@ -58,7 +58,10 @@ func TestLifecycle(t *testing.T) {
 	cfg := testConfig()
 	calls := ""
 	cfg.Reload = func(context.Context) error { calls += "reload "; return nil }
-	cfg.Release = func(context.Context) error { calls += "release "; return errors.New("gpu: still in use") }
+	cfg.Release = func(_ context.Context, d time.Duration) error {
+		calls += "release " + d.String() + " "
+		return errors.New("gpu: still in use")
+	}
 	h := NewHandler(cfg)
 	if w := ask(h, "POST", "/-/reload"); w.Code != 200 {
 		t.Errorf("reload: %d", w.Code)
@@ -66,13 +69,21 @@ func TestLifecycle(t *testing.T) {
 	if w := ask(h, "POST", "/-/release"); w.Code != 500 || w.Body.String() != "gpu: still in use\n" {
 		t.Errorf("release: %d %q", w.Code, w.Body)
 	}
+	if w := ask(h, "POST", "/-/release?for=10m"); w.Code != 500 {
+		t.Errorf("release for 10 m: %d", w.Code)
+	}
+	for _, d := range []string{"10", "-1s", "0s", "soon"} {
+		if w := ask(h, "POST", "/-/release?for="+d); w.Code != 400 || !strings.Contains(w.Body.String(), d) {
+			t.Errorf("release for %s: %d %q", d, w.Code, w.Body)
+		}
+	}
 	if w := ask(h, "POST", "/-/acquire"); w.Code != 403 {
 		t.Errorf("acquire: %d", w.Code)
 	}
 	if w := ask(h, "POST", "/-/reload", "Sec-Fetch-Site", "cross-site"); w.Code != 403 {
 		t.Errorf("reload from a foreign page: %d", w.Code)
 	}
-	if calls != "reload release " {
+	if calls != "reload release 0s release 10m0s " {
 		t.Errorf("calls: %q", calls)
 	}
 }

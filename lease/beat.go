@@ -252,6 +252,12 @@ func (c *core) intend(n *node, b *beat, v int64, now time.Time) {
 		if n.state == Draining || n.state == Maint && n.held != "" {
 			return // what an operator declared, or a leave, stands
 		}
+		if b.maint <= 0 {
+			if n.state == Maint {
+				c.resume(n, v, now, orElse(b.reason, "its agent ended its maintenance"), actorAgent)
+			}
+			return
+		}
 		d := min(b.maint, c.cfg.MaxMaintenance)
 		c.maintain(n, v, now, d, orElse(b.reason, "its agent declared maintenance"), actorAgent)
 	}

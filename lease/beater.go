@@ -89,6 +89,9 @@ type Beater struct {
 	Inventory func() Inventory
 	// Breaches returns the names of the limits that the node breaches now.
 	Breaches func() []string
+	// Maintenance returns how much longer a maintenance of the node that its agent
+	// knows of will last, and why; 0: there is none.
+	Maintenance func() (time.Duration, string)
 	// Hello describes the agent; called at each connection and after Announce.
 	Hello func() Hello
 	// OnIdentity is called with what the registry says of the agent.
@@ -105,6 +108,7 @@ type Beater struct {
 	epoch    uint64
 	seq      uint64 // Run's session only
 	state    State  // Run's session only
+	declared string // the maintenance that the registry knows of; Run's session only
 	announce atomic.Bool
 	interval atomic.Int64 // nanoseconds
 	lastAck  atomic.Int64 // Unix nanoseconds; 0: none yet

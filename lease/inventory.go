@@ -228,7 +228,7 @@ func (c *core) compare(n *node) {
 // cool-down before it is so again.
 func (c *core) judge(n *node, b *beatInventory, v int64, now time.Time, gpus bool) {
 	g := n.gpus
-	old := gpus && max(v-g.freshAt, int64(b.age)) > int64(c.cfg.TTL)
+	old := gpus && n.state != Maint && max(v-g.freshAt, int64(b.age)) > int64(c.cfg.TTL)
 	switch {
 	case g.diff == "" && !old:
 		g.badRun = 0

@@ -234,3 +234,43 @@ func TestFacilityAgentsEnd(t *testing.T) {
 		t.Errorf("agents gone for good are kept: %v", w.c.agents)
 	}
 }
+
+// TestAgentEndsMaintenance: GPUs that their agent gave back for a while are no
+// fault of the node, until the time for it is over.
+func TestAgentEndsMaintenance(t *testing.T) {
+	away := func() beat {
+		return beat{node: "gpu001", inv: beatInventory{status: Unavailable, reason: "released"}}
+	}
+	w := readyGPU(t)
+	b := away()
+	b.intent, b.maint = intentMaintenance, 5*time.Minute
+	w.beats(1, b)
+	w.beats(24, away()) // two minutes
+	w.want("gpu001", Maint)
+	w.beat(gpuBeat(uuids(0, 8)))
+	w.want("gpu001", Maint)
+	b = gpuBeat(uuids(0, 8))
+	b.intent = intentMaintenance
+	w.beats(1, b)
+	w.want("gpu001", Ready)
+	w.beats(3, b) // there is none to end
+	w.want("gpu001", Ready)
+	if n := w.c.nodes["gpu001"]; n.bad() || len(n.gpus.missing) > 0 {
+		t.Errorf("%+v", n.gpus)
+	}
+	if got := w.actions(); !slices.Equal(got, []string{"suspend", "resume"}) {
+		t.Errorf("actions %v", got)
+	}
+
+	w = readyGPU(t) // one that does not end
+	b = away()
+	b.intent, b.maint = intentMaintenance, time.Minute
+	w.beats(1, b)
+	w.beats(11, away())
+	w.want("gpu001", Maint)
+	w.beats(4, away())
+	w.want("gpu001", Degraded)
+	if r := w.c.nodes["gpu001"].reason; r != "inventory unavailable for more than 30s: released" {
+		t.Errorf("reason %q", r)
+	}
+}

@@ -136,6 +136,9 @@ type session struct {
 	beats  int  // since the last full one
 	hash   uint64
 	open   int // beats without an answer: answers come in order, one for each
+	// declares is the maintenance that the answer after owed more will confirm.
+	declares string
+	owed     int
 }
 
 // run beats and takes the answers. It returns nil when ctx ends.
@@ -154,7 +157,7 @@ func (s *session) run(ctx context.Context, replies <-chan *leasepb.HeartbeatRepl
 		case <-silent.C:
 			return "", fmt.Errorf("%w for %s", errNoAnswer, s.b.patience())
 		case <-beat.C:
-			if err := s.send(nil); err != nil && !errors.Is(err, io.EOF) {
+			if err := s.send(s.intent()); err != nil && !errors.Is(err, io.EOF) {
 				return "", err // io.EOF: the receiver learns the true reason
 			}
 			beat.Reset(jitter(time.Duration(s.b.interval.Load())))
@@ -212,10 +215,35 @@ func (s *session) send(intent *leasepb.Intent) error {
 	return s.stream.Send(m)
 }
 
+// intent is what the next beat declares: the beginning or the end of a maintenance,
+// until the registry has answered to it.
+func (s *session) intent() *leasepb.Intent {
+	b := s.b
+	if b.Maintenance == nil {
+		return nil
+	}
+	d, reason := b.Maintenance()
+	if d <= 0 {
+		d, reason = 0, ""
+	}
+	if reason == b.declared {
+		return nil
+	}
+	if s.owed == 0 || s.declares != reason {
+		s.declares, s.owed = reason, s.open+1
+	}
+	return &leasepb.Intent{Kind: leasepb.Intent_MAINTENANCE, Seconds: uint32((d + time.Second - 1) / time.Second), Reason: clip(reason)}
+}
+
 // take acts on an answer. It returns whether the beat was accepted.
 func (s *session) take(r *leasepb.HeartbeatReply) bool {
 	b := s.b
 	s.open--
+	if s.owed > 0 {
+		if s.owed--; s.owed == 0 && r.GetError() == "" {
+			b.declared = s.declares
+		}
+	}
 	if next := time.Duration(r.GetNextBeatMs()) * time.Millisecond; next > 0 && next <= maxInterval {
 		b.interval.Store(int64(next))
 	}

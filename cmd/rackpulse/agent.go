@@ -47,6 +47,8 @@ type agent struct {
 	expected atomic.Int64
 	// claims keeps this agent off devices that the registry gave to another.
 	claims *claims
+	// away is the maintenance that the beater declares; its goroutine's only.
+	away string
 	// advertised is the address told to the registry, once it is known.
 	advertised struct {
 		sync.Mutex
@@ -162,6 +164,23 @@ func (a *agent) sources() []string {
 	return out
 }
 
+var errNoGPUs = errors.New("this agent samples no GPUs")
+
+// release and acquire are the lifecycle requests of the GPUs.
+func (a *agent) release(ctx context.Context, d time.Duration) error {
+	if a.gpu == nil {
+		return errNoGPUs
+	}
+	return a.gpu.Release(ctx, d)
+}
+
+func (a *agent) acquire(ctx context.Context) error {
+	if a.gpu == nil {
+		return errNoGPUs
+	}
+	return a.gpu.Acquire(ctx)
+}
+
 // agentVerb is "rackpulse agent".
 type agentVerb struct {
 	configFile string
@@ -241,14 +260,18 @@ func (v *agentVerb) run(ctx context.Context, std stdio) error {
 	if err := reload.Reload(); err != nil {
 		return err
 	}
-	handler := collector.NewHandler(collector.HandlerConfig{
+	pages := collector.HandlerConfig{
 		Store:   a.store,
 		Extra:   a.selfMetrics(reload),
 		Sources: a.sources,
 		Version: version.Version,
 		Reload:  v.web.lifecycle(reload.Reload),
 		Logger:  logger,
-	})
+	}
+	if v.web.enableLifecycle {
+		pages.Release, pages.Acquire = a.release, a.acquire
+	}
+	handler := collector.NewHandler(pages)
 	serve := v.web.serve(a.silenceWhenDown(handler), slogger, a.listening)
 	actors := append([]actor{serve}, a.actors()...)
 	return runActors(ctx, append(actors, reloadOnHangup(reload.Reload, logger))...)

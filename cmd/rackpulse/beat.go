@@ -11,12 +11,14 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/go-kit/log"
 	"github.com/go-kit/log/level"
 	"github.com/prometheus/common/version"
 	"google.golang.org/grpc/credentials"
 
+	"github.com/rackpulse/rackpulse/collector/gpu"
 	"github.com/rackpulse/rackpulse/config"
 	"github.com/rackpulse/rackpulse/lease"
 )
@@ -33,9 +35,10 @@ func (a *agent) addBeater() error {
 		Config: lease.BeaterConfig{
 			Node: a.cfg.Node, Addresses: target.Addresses, Credentials: creds, Leave: target.LeaveOnStop,
 		},
-		Logger:    log.With(a.logger, "component", "beater"),
-		Inventory: a.inventory,
-		Hello:     a.hello,
+		Logger:      log.With(a.logger, "component", "beater"),
+		Inventory:   a.inventory,
+		Hello:       a.hello,
+		Maintenance: a.maintenance,
 		OnIdentity: func(id lease.Identity) {
 			a.ids.fromRegistry(id.Node, id.Devices)
 			a.expected.Store(int64(id.ExpectedGPUs))
@@ -74,6 +77,32 @@ func (a *agent) inventory() lease.Inventory {
 		status = lease.Stale
 	}
 	return lease.Inventory{UUIDs: inv.UUIDs, At: inv.At, Status: status, Reason: inv.Reason}
+}
+
+// reacquireGrace is how long the GPUs may take to show up after a release.
+const reacquireGrace = time.Minute
+
+// maintenance is that of released GPUs: it ends when they are sampled again. One
+// without an end of its own is as long as the registry allows.
+func (a *agent) maintenance() (time.Duration, string) {
+	if a.gpu == nil {
+		return 0, ""
+	}
+	_, until, released := a.gpu.Released()
+	inv := a.gpu.Inventory()
+	switch {
+	case !released && inv.Status == "fresh":
+		a.away = ""
+	case released && until.IsZero():
+		a.away = "GPUs " + inv.Reason
+		return gpu.MaxRelease, a.away
+	case released:
+		a.away = "GPUs " + inv.Reason
+		return time.Until(until) + reacquireGrace, a.away
+	case a.away != "":
+		return reacquireGrace, a.away
+	}
+	return 0, ""
 }
 
 // hello tells the registry who this agent is.

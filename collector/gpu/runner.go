@@ -68,6 +68,8 @@ type Runner struct {
 	settings atomic.Pointer[settings]
 	wake     chan struct{} // Apply has new settings
 	inv      atomic.Pointer[inventory]
+	commands chan command
+	released atomic.Pointer[release] // nil: they are ours
 
 	// The rest belongs to Run's goroutine.
 	sel       *selector
@@ -118,6 +120,7 @@ func New(cfg Config, deps Deps) (*Runner, error) {
 		deps:     deps,
 		logger:   log.With(deps.Logger, "component", "gpu"),
 		wake:     make(chan struct{}, 1),
+		commands: make(chan command),
 		simKnown: &knownGPUs{gpus: make(map[string]*knownGPU)},
 		xids:     newXIDCounters(),
 		restarts: make(map[string]float64),
@@ -185,6 +188,8 @@ func (r *Runner) Run(ctx context.Context) error {
 				r.change(s)
 				ticker.Reset(s.cfg.Interval)
 			}
+		case c := <-r.commands:
+			c.done <- r.obey(ctx, c)
 		case result := <-r.sel.results:
 			for _, end := range result.dead {
 				r.restarted(end)
@@ -223,11 +228,13 @@ func (r *Runner) change(s *settings) {
 // tick is one pass: look for a source if need be, read it, publish.
 func (r *Runner) tick(ctx context.Context) {
 	now := time.Now()
-	r.sel.look(ctx, now)
-	if r.sel.active == nil {
-		r.idle(now)
-	} else {
-		r.read(ctx, now)
+	if !r.away(now) {
+		r.sel.look(ctx, now)
+		if r.sel.active == nil {
+			r.idle(now)
+		} else {
+			r.read(ctx, now)
+		}
 	}
 	r.publishEvents()
 }

@@ -37,8 +37,9 @@ type selector struct {
 	refused []string // why each of list is not open; "": never tried, or open
 
 	opening bool
-	results chan openResult // one at most
-	next    time.Time       // when to look again
+	cancel  context.CancelFunc // ends the look that is opening
+	results chan openResult    // one at most
+	next    time.Time          // when to look again
 	backoff time.Duration
 	first   time.Duration // shortest back-off
 	good    int           // good reads in a row
@@ -68,6 +69,7 @@ func (s *selector) look(ctx context.Context, now time.Time) {
 		return
 	}
 	s.opening = true
+	ctx, s.cancel = context.WithCancel(ctx)
 	limit := s.index
 	go func() { s.results <- s.open(ctx, limit) }()
 }
@@ -110,6 +112,7 @@ func (s *selector) serves(n *settings) bool {
 // opened takes a look's result.
 func (s *selector) opened(result openResult, now time.Time) {
 	s.opening = false
+	s.cancel()
 	copy(s.refused, result.refused)
 	if result.source == nil {
 		if s.active == nil {
@@ -163,15 +166,22 @@ func (s *selector) close() {
 	s.active, s.index = nil, len(s.list)
 }
 
-// stop closes everything; ctx of the looks is done.
+// stop closes everything. A look that is under way is broken off.
 func (s *selector) stop() {
 	if s.opening {
+		s.cancel()
 		if result := <-s.results; result.source != nil {
 			result.source.Close()
 		}
 		s.opening = false
 	}
 	s.close()
+}
+
+// again makes the next look, after a stop, start afresh.
+func (s *selector) again() {
+	clear(s.refused)
+	s.next, s.backoff, s.told = time.Time{}, 0, ""
 }
 
 // name is the active source's kind, or "".

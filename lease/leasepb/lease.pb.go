@@ -465,7 +465,8 @@ func (x *Hello) GetSimulated() bool {
 type Intent struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Kind  Intent_Kind            `protobuf:"varint,1,opt,name=kind,proto3,enum=rackpulse.lease.v1.Intent_Kind" json:"kind,omitempty"`
-	// seconds is the length of a maintenance; the registry bounds it.
+	// seconds is the length of a maintenance, which the registry bounds; 0 ends
+	// one that the agent declared.
 	Seconds       uint32 `protobuf:"varint,2,opt,name=seconds,proto3" json:"seconds,omitempty"`
 	Reason        string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields

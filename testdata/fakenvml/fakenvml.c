@@ -24,7 +24,8 @@
 //   hang FUNCTION           this function does not return while the line stands
 //   crash FUNCTION HOW      this function ends the process: segv, abort, exit
 //
-// FAKENVML_LOG names a file that gets one line for each call.
+// FAKENVML_LOG names a file that gets one line for each call. FAKENVML_DEVICE names
+// one that is open while NVML is started, as /dev/nvidia0 would be.
 // Compiled with FAKE_OLD the library lacks what driver 390 lacked; with
 // FAKE_BROKEN it lacks a function that nothing works without.
 
@@ -33,6 +34,7 @@
 static struct nvmlDevice_st devices[MAX_GPUS];
 static struct nvmlDevice_st mig_devices[MAX_GPUS][MAX_MIG];
 static bool started;
+static int device_file = -1;
 
 // --- administration ---------------------------------------------------------
 
@@ -62,6 +64,9 @@ static nvmlReturn_t start(void)
 			mig_devices[i][k] = (struct nvmlDevice_st){ i, k };
 	}
 	started = true;
+	const char *path = getenv("FAKENVML_DEVICE");
+	if (path != NULL && device_file < 0)
+		device_file = open(path, O_RDONLY | O_CLOEXEC);
 	return leave(NVML_SUCCESS);
 }
 
@@ -81,6 +86,9 @@ nvmlReturn_t nvmlShutdown(void)
 {
 	ENTER("-");
 	started = false;
+	if (device_file >= 0)
+		close(device_file);
+	device_file = -1;
 	return leave(NVML_SUCCESS);
 }
 

@@ -5,6 +5,7 @@
 #ifndef FAKENVML_H
 #define FAKENVML_H
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
