@@ -15,6 +15,7 @@ import (
 	"github.com/go-kit/log"
 
 	"github.com/rackpulse/rackpulse/alerting"
+	"github.com/rackpulse/rackpulse/collector/gpu"
 	"github.com/rackpulse/rackpulse/dashboards"
 	"github.com/rackpulse/rackpulse/registry"
 	"github.com/rackpulse/rackpulse/rules"
@@ -83,6 +84,11 @@ func (v *fileVerbs) checkAgent(_ context.Context, std stdio) error {
 	known, hall, hallSite, err := av.surroundings(cfg)
 	if err != nil {
 		return err
+	}
+	if cfg.GPU != nil { // stricter than the agent, which leaves unknown fields out
+		if err := gpu.CheckCounters(cfg.GPU.CountersFile); err != nil {
+			return fmt.Errorf("gpu.counters_file: %w", err)
+		}
 	}
 	cfg.StateDir = "" // a check leaves no traces
 	if _, err := newAgent(cfg, known, hall, hallSite, log.NewNopLogger()); err != nil {

@@ -178,6 +178,12 @@ func (c *child) Read(ctx context.Context) (*Sample, error) {
 	return resp.Sample, nil
 }
 
+// Reconfigure implements reconfigurer; the source in the child may refuse.
+func (c *child) Reconfigure(ctx context.Context, cfg SourceConfig) error {
+	_, err := c.call(ctx, request{Op: opConfigure, Config: cfg})
+	return err
+}
+
 // call sends one request and waits for its answer until ctx's deadline.
 func (c *child) call(ctx context.Context, req request) (*response, error) {
 	if c.dead != nil {

@@ -5,6 +5,7 @@ package gpu
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -110,6 +111,13 @@ func (w *childWorker) answer(ctx context.Context, req request) *response {
 		w.source, err = r.open(ctx, req.Config, log.With(w.logger, "source", req.Source))
 	case req.Op == opRead && w.source != nil:
 		resp.Sample, err = w.source.Read(ctx)
+	case req.Op == opConfigure && w.source != nil:
+		source, ok := w.source.(reconfigurer)
+		if !ok {
+			err = errors.New("cannot change what it reads while it runs")
+			break
+		}
+		err = source.Reconfigure(ctx, req.Config)
 	default:
 		err = fmt.Errorf("operation %q out of order", req.Op)
 	}

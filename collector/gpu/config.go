@@ -113,7 +113,7 @@ func newSettings(cfg Config, simulate SimFunc) (*settings, error) {
 		return nil, fmt.Errorf("gpu.counters_file: %w", err)
 	}
 	return &settings{cfg: cfg, counters: c, list: list, source: SourceConfig{
-		Fields: c.fields(), Labels: c.labels, Interval: cfg.Interval, SlowInterval: cfg.SlowInterval,
+		Fields: c.fields(), Labels: c.labelFields(), Interval: cfg.Interval, SlowInterval: cfg.SlowInterval,
 		DCGMAddress: cfg.DCGM.Address, Sim: simulate,
 	}}, nil
 }

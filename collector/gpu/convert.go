@@ -114,20 +114,18 @@ func (c *converter) fieldPoints(points, slow []collector.Point, d *Device, l *de
 	hasXID := false
 	for i := range d.Values {
 		v := &d.Values[i]
-		desc := c.layout.descs[v.Field]
-		if desc == nil {
-			continue
-		}
 		hasXID = hasXID || v.Field == fieldXID
-		p := collector.Point{Desc: desc, Values: l.series, Value: v.V, At: v.At}
-		if c.layout.slow[desc] {
-			slow = append(slow, p)
-		} else {
-			points = append(points, p)
+		for _, desc := range c.layout.descs[v.Field] {
+			p := collector.Point{Desc: desc, Values: l.series, Value: v.V, At: v.At}
+			if c.layout.slow[desc] {
+				slow = append(slow, p)
+			} else {
+				points = append(points, p)
+			}
 		}
 	}
-	if desc := c.layout.descs[fieldXID]; desc != nil && !hasXID {
-		if code, ok := xids.last(d.UUID); ok {
+	if code, ok := xids.last(d.UUID); ok && !hasXID {
+		for _, desc := range c.layout.descs[fieldXID] {
 			points = append(points, collector.Point{Desc: desc, Values: l.series, Value: float64(code)})
 		}
 	}

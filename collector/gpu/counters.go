@@ -3,13 +3,16 @@
 package gpu
 
 import (
-	"bufio"
+	"crypto/sha256"
 	_ "embed" // default counters
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"slices"
 	"strings"
+
+	"github.com/prometheus/common/model"
 
 	"github.com/rackpulse/rackpulse/collector"
 )
@@ -18,6 +21,8 @@ import (
 const (
 	maxCountersBytes = 1 << 20
 	maxCounters      = 1000
+	maxCounterLine   = 4096 // bytes
+	maxCounterErrors = 10   // that are told of one file
 )
 
 //go:embed default-counters.csv
@@ -25,17 +30,33 @@ var defaultCountersCSV string
 
 // counter is one line of a counters file.
 type counter struct {
-	name string // metric name
-	help string
-	typ  collector.Type
+	name  string // of the series, as in the file
+	field string // the field's first name in fieldnames.csv
+	help  string
+	typ   collector.Type
+}
+
+// labelField is a line of type label.
+type labelField struct {
+	name  string // of the label, as in the file
+	field string
 }
 
 // counters is a counters file: what to read and how to show it.
 type counters struct {
 	metrics []counter
-	labels  []string // fields that become labels of all GPU series
+	labels  []labelField // they become labels of all GPU series
 	// skipped are lines that dcgm-exporter computes itself, with our substitute.
 	skipped []string
+	// unknown are names that no DCGM up to 4.6 has. They are left out: a new name in
+	// a ConfigMap for a whole fleet must not end the monitoring of its older nodes.
+	unknown []unknownField
+	sum     [sha256.Size]byte // of the text
+}
+
+type unknownField struct {
+	name string
+	line int
 }
 
 // fields returns the names of all fields that the file needs and those that the
@@ -43,7 +64,9 @@ type counters struct {
 func (c *counters) fields() []string {
 	names := make([]string, 0, len(c.metrics)+len(alwaysRead))
 	for _, m := range c.metrics {
-		names = append(names, m.name)
+		if !slices.Contains(names, m.field) {
+			names = append(names, m.field)
+		}
 	}
 	for _, name := range alwaysRead {
 		if !slices.Contains(names, name) {
@@ -51,6 +74,15 @@ func (c *counters) fields() []string {
 		}
 	}
 	return names
+}
+
+// labelFields returns the fields whose text becomes labels.
+func (c *counters) labelFields() []string {
+	fields := make([]string, len(c.labels))
+	for i, l := range c.labels {
+		fields[i] = l.field
+	}
+	return fields
 }
 
 // expSubstitutes are dcgm-exporter's pseudo fields with the families that
@@ -62,135 +94,193 @@ var expSubstitutes = map[string]string{
 	"DCGM_EXP_P2P_STATUS":         "no family of ours",
 }
 
+// CheckCounters reads a counters file as an agent does and is stricter: field
+// names that no DCGM knows are errors too. Errors name file and line. An empty path
+// stands for the built-in list.
+func CheckCounters(path string) error {
+	c, err := loadCounters(path)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, u := range c.unknown {
+		errs = append(errs, fmt.Errorf("%s:%d: unknown DCGM field %q", path, u.line, u.name))
+	}
+	return joinErrors(errs)
+}
+
 // loadCounters reads a counters file; an empty path means the built-in one.
 func loadCounters(path string) (*counters, error) {
 	if path == "" {
-		return parseCounters(strings.NewReader(defaultCountersCSV), "default-counters.csv")
+		return parseCounters([]byte(defaultCountersCSV), "default-counters.csv")
 	}
+	data, err := readCounters(path)
+	if err != nil {
+		return nil, err
+	}
+	return parseCounters(data, path)
+}
+
+// readCounters reads a file of at most maxCountersBytes.
+func readCounters(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	return parseCounters(f, path)
+	data, err := io.ReadAll(io.LimitReader(f, maxCountersBytes+1))
+	if err == nil && len(data) > maxCountersBytes {
+		err = fmt.Errorf("%s: larger than %d bytes", path, maxCountersBytes)
+	}
+	return data, err
 }
 
 // parseCounters reads dcgm-exporter's counters format: "field, type, help" with
-// # comments. Unlike there, the help may have commas. Errors name file and line.
-func parseCounters(r io.Reader, file string) (*counters, error) {
-	c := &counters{}
+// # comments. Unlike there, help without quotes may have commas. The error names
+// file and line of up to ten mistakes.
+func parseCounters(data []byte, file string) (*counters, error) {
+	c := &counters{sum: sha256.Sum256(data)}
 	seen := make(map[string]int)
-	limited := &io.LimitedReader{R: r, N: maxCountersBytes + 1}
-	scanner := bufio.NewScanner(limited)
-	for line := 1; scanner.Scan(); line++ {
-		text := strings.TrimSpace(strings.TrimPrefix(scanner.Text(), "\ufeff"))
+	var errs []error
+	line := 0
+	for text := range strings.Lines(strings.TrimPrefix(string(data), "\ufeff")) {
+		line++
+		text = strings.TrimSpace(text)
 		if text == "" || strings.HasPrefix(text, "#") {
 			continue
 		}
-		name, err := c.addLine(text)
-		if err != nil {
-			return nil, fmt.Errorf("%s:%d: %w", file, line, err)
+		if err := c.addLine(text, line, seen); err != nil {
+			errs = append(errs, fmt.Errorf("%s:%d: %w", file, line, err))
 		}
-		if first, ok := seen[name]; ok {
-			return nil, fmt.Errorf("%s:%d: field %s is already on line %d", file, line, name, first)
-		}
-		seen[name] = line
 		if len(seen) > maxCounters {
 			return nil, fmt.Errorf("%s:%d: more than %d counters", file, line, maxCounters)
 		}
+		if len(errs) > maxCounterErrors {
+			break
+		}
 	}
-	if err := scanner.Err(); err != nil {
-		return nil, fmt.Errorf("%s: %w", file, err)
+	if len(errs) == 0 && len(c.metrics) == 0 {
+		errs = append(errs, fmt.Errorf("%s: no counters", file))
 	}
-	if limited.N <= 0 {
-		return nil, fmt.Errorf("%s: larger than %d bytes", file, maxCountersBytes)
-	}
-	if len(c.metrics) == 0 {
-		return nil, fmt.Errorf("%s: no counters", file)
+	if err := joinErrors(errs); err != nil {
+		return nil, err
 	}
 	return c, nil
 }
 
-// addLine adds one line and returns the metric name it stands for.
-func (c *counters) addLine(text string) (string, error) {
-	cells := strings.SplitN(text, ",", 3)
-	if len(cells) != 3 {
-		return "", fmt.Errorf("want 'field, type, help', got %q", text)
+// joinErrors puts a few errors on one line.
+func joinErrors(errs []error) error {
+	if len(errs) == 0 {
+		return nil
 	}
-	name, typ, help := strings.TrimSpace(cells[0]), strings.TrimSpace(cells[1]), strings.TrimSpace(cells[2])
-	if n := len(help); n >= 2 && help[0] == '"' && help[n-1] == '"' {
-		help = strings.ReplaceAll(help[1:n-1], `""`, `"`)
+	var texts []string
+	for _, err := range errs[:min(len(errs), maxCounterErrors)] {
+		texts = append(texts, err.Error())
 	}
+	if len(errs) > len(texts) {
+		texts = append(texts, "and more")
+	}
+	return errors.New(strings.Join(texts, "; "))
+}
+
+// addLine adds one line; seen holds the names of earlier ones with their lines.
+func (c *counters) addLine(text string, line int, seen map[string]int) error {
+	if len(text) > maxCounterLine {
+		return fmt.Errorf("longer than %d bytes", maxCounterLine)
+	}
+	cells, err := splitCounter(text)
+	if err != nil {
+		return err
+	}
+	name, typ, help := strings.TrimSpace(cells[0]), strings.TrimSpace(cells[1]), strings.ToValidUTF8(strings.TrimSpace(cells[2]), "\ufffd")
+	if !model.LegacyValidation.IsValidMetricName(name) || strings.Contains(name, ":") {
+		return fmt.Errorf("%q is not a field name", name)
+	}
+	if err := checkCounterType(name, typ); err != nil {
+		return err
+	}
+	if first, ok := seen[name]; ok {
+		return fmt.Errorf("field %s is already on line %d", name, first)
+	}
+	seen[name] = line
 	if instead, ok := expSubstitutes[name]; ok {
 		c.skipped = append(c.skipped, fmt.Sprintf("%s (instead: %s)", name, instead))
-		return name, nil
+		return nil
 	}
 	field, ok := fieldNames()[name]
-	if !ok {
-		return "", fmt.Errorf("unknown DCGM field %q", name)
-	}
-	switch typ {
-	case "gauge":
-		c.metrics = append(c.metrics, counter{field.metric, help, collector.Gauge})
-	case "counter":
-		c.metrics = append(c.metrics, counter{field.metric, help, collector.Counter})
-	case "label":
-		c.labels = append(c.labels, field.metric)
+	switch {
+	case !ok:
+		c.unknown = append(c.unknown, unknownField{name, line})
+	case typ == "label":
+		c.labels = append(c.labels, labelField{name, field.metric})
+	case typ == "counter":
+		c.metrics = append(c.metrics, counter{name, field.metric, help, collector.Counter})
 	default:
-		return "", fmt.Errorf("field %s: unknown type %q (gauge, counter or label)", name, typ)
+		c.metrics = append(c.metrics, counter{name, field.metric, help, collector.Gauge})
 	}
-	return field.metric, nil
+	return nil
 }
 
-// layout is how the counters look on the page: one Desc per metric, all with the
-// same labels. Labels without a value, such as those of MIG on a whole GPU, are
-// left out by the page.
-type layout struct {
-	descs  map[string]*collector.Desc
-	slow   map[*collector.Desc]bool // those of slowFields
-	labels []string                 // label fields, in file order
-	hosts  int                      // how many labels carry the host name
+func checkCounterType(name, typ string) error {
+	switch typ {
+	case "gauge", "counter", "label":
+		return nil
+	case "histogram", "summary":
+		return fmt.Errorf("field %s: a %s has buckets or quantiles, a DCGM field has one value (use gauge or counter)", name, typ)
+	}
+	return fmt.Errorf("field %s: unknown type %q (gauge, counter or label)", name, typ)
 }
 
-// hostLabels are the values of hostname_label. dcgm-exporter renamed its label
-// Hostname to hostname in 2026, which broke dashboards; here one chooses.
-var hostLabels = map[string][]string{
-	"Hostname": {"Hostname"},
-	"hostname": {"hostname"},
-	"both":     {"Hostname", "hostname"},
-	"none":     {},
-}
-
-func newLayout(c *counters, hostLabel string) *layout {
-	names := []string{"gpu", "UUID", "pci_bus_id", "device", "modelName", "GPU_I_PROFILE", "GPU_I_ID"}
-	hosts := hostLabels[hostLabel]
-	names = append(names, hosts...)
-	names = append(names, c.labels...)
-	l := &layout{descs: make(map[string]*collector.Desc, len(c.metrics)), labels: c.labels, hosts: len(hosts),
-		slow: make(map[*collector.Desc]bool)}
-	for _, m := range c.metrics {
-		gate := gateOf(m.name, m.typ)
-		l.descs[m.name] = &collector.Desc{Name: m.name, Help: m.help, Type: m.typ,
-			Labels: names, Min: gate[0], Max: gate[1]}
-		if isSlow(m.name) {
-			l.slow[l.descs[m.name]] = true
+// splitCounter splits a line into its three cells. Any of them may be quoted, with
+// "" for a quote inside; help without quotes goes to the end of the line.
+func splitCounter(text string) (cells [3]string, err error) {
+	rest, more := text, true
+	for i := range cells {
+		if !more {
+			return cells, fmt.Errorf("want 'field, type, help', got %q", text)
+		}
+		rest = strings.TrimSpace(rest)
+		switch {
+		case strings.HasPrefix(rest, `"`):
+			cells[i], rest, more, err = cutQuoted(rest)
+			if err != nil {
+				return cells, err
+			}
+		case i == len(cells)-1:
+			cells[i], more = rest, false
+		default:
+			cells[i], rest, more = strings.Cut(rest, ",")
 		}
 	}
-	return l
+	if more {
+		return cells, fmt.Errorf("more than three cells: %q", rest)
+	}
+	return cells, nil
 }
 
-// values returns the label values of a device, for every Desc of the layout.
-func (l *layout) values(d *Device, driver, host string) []string {
-	v := []string{d.Index, d.UUID, d.PCIBusID, d.Name, d.Model, d.MIGProfile, d.MIGID}
-	for range l.hosts {
-		v = append(v, host)
-	}
-	for _, name := range l.labels {
-		text := d.Labels[name]
-		if name == fieldDriver && text == "" {
-			text = driver
+// cutQuoted takes a quoted cell off the beginning of a text; more tells whether a
+// comma follows it.
+func cutQuoted(text string) (cell, rest string, more bool, err error) {
+	var b strings.Builder
+	for rest = text[1:]; ; {
+		before, after, ok := strings.Cut(rest, `"`)
+		if !ok {
+			return "", "", false, fmt.Errorf("no closing quote: %q", text)
 		}
-		v = append(v, text)
+		b.WriteString(before)
+		rest = after
+		if !strings.HasPrefix(rest, `"`) {
+			break
+		}
+		b.WriteByte('"')
+		rest = rest[1:]
 	}
-	return v
+	rest = strings.TrimSpace(rest)
+	if rest == "" {
+		return b.String(), "", false, nil
+	}
+	if rest[0] != ',' {
+		return "", "", false, fmt.Errorf("text behind the closing quote: %q", rest)
+	}
+	return b.String(), rest[1:], true, nil
 }

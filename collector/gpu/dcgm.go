@@ -136,6 +136,22 @@ func openDCGM(_ context.Context, cfg SourceConfig, logger log.Logger) (Source, e
 	return s, nil
 }
 
+// Reconfigure implements reconfigurer: it takes over what cfg says of fields and
+// intervals and watches anew, without leaving DCGM.
+func (s *dcgmSource) Reconfigure(_ context.Context, cfg SourceConfig) error {
+	if cfg.DCGMAddress != s.cfg.DCGMAddress {
+		return errors.New("another host engine")
+	}
+	s.cfg = cfg
+	s.names = s.fieldIDs(cfg.Fields)
+	s.labels = s.fieldIDs(cfg.Labels)
+	if s.cleanup == nil { // the next connect does the rest
+		return nil
+	}
+	s.findFields()
+	return s.enumerate()
+}
+
 // loadDCGM loads the library for the life of the process and checks what it has.
 func loadDCGM() error {
 	name := C.CString(dcgmLibrary)

@@ -36,7 +36,10 @@ func (s *dcgmSource) enumerate() error {
 	if err != nil {
 		return err
 	}
-	s.watches.end()
+	// The old watches end when the new ones stand, so that fields of both never stop:
+	// a profiling field begins with a blank each time.
+	before := s.watches.begin()
+	defer before.end()
 	s.slowAt = time.Time{}
 	old := s.gpus
 	s.gpus, s.entities = nil, nil

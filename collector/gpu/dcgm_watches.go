@@ -18,6 +18,7 @@ import (
 type dcgmWatches struct {
 	logger log.Logger
 	list   []dcgmWatch
+	seq    int // makes the names of groups
 }
 
 // dcgmWatch is one field group on one group of entities.
@@ -55,7 +56,8 @@ func (w *dcgmWatches) chunk(what string, pairs []dcgm.GroupEntityPair, ids []dcg
 // add watches up to maxFieldGroup fields of some entities. DCGM keeps samples for
 // two intervals; dcgm-exporter's ten minutes are what makes it grow.
 func (w *dcgmWatches) add(what string, pairs []dcgm.GroupEntityPair, ids []dcgm.Short, interval time.Duration) error {
-	name := fmt.Sprintf("rackpulse-%s-%d", what, len(w.list))
+	w.seq++
+	name := fmt.Sprintf("rackpulse-%s-%d", what, w.seq)
 	group, err := dcgm.CreateGroup(name)
 	if err != nil {
 		return err
@@ -78,6 +80,13 @@ func (w *dcgmWatches) add(what string, pairs []dcgm.GroupEntityPair, ids []dcgm.
 	}
 	w.list = append(w.list, dcgmWatch{group, fields})
 	return nil
+}
+
+// begin starts a new list and returns the old one, for the caller to end.
+func (w *dcgmWatches) begin() *dcgmWatches {
+	before := &dcgmWatches{logger: w.logger, list: w.list}
+	w.list = nil
+	return before
 }
 
 // end ends all watches; errors do not matter, the host engine ends them with the

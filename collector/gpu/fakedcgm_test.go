@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-kit/log"
+
 	"github.com/rackpulse/rackpulse/testtool"
 )
 
@@ -115,6 +117,11 @@ func (f *fake) calls(begin string) []string {
 // the shortest there is; deadlines leave room for a loaded machine.
 func startDCGM(t *testing.T, cfg Config) (*Runner, *recorder) {
 	t.Helper()
+	return startDCGMWith(t, cfg, nil)
+}
+
+func startDCGMWith(t *testing.T, cfg Config, logger log.Logger) (*Runner, *recorder) {
+	t.Helper()
 	noLeaks(t)
 	if cfg.Source == "" {
 		cfg.Source = "dcgm"
@@ -128,7 +135,7 @@ func startDCGM(t *testing.T, cfg Config) (*Runner, *recorder) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return start(t, cfg, Deps{ChildCommand: []string{self, "gpu-child"}})
+	return start(t, cfg, Deps{ChildCommand: []string{self, "gpu-child"}, Logger: logger})
 }
 
 // ups returns rackpulse_gpu_up of all GPUs in page order as one text.

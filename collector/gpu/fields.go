@@ -158,6 +158,13 @@ var (
 	descRestarts = &collector.Desc{Name: "rackpulse_gpu_child_restarts_total",
 		Help: "Ends of the child process that talks to DCGM or NVML, other than by request.", Type: collector.Counter,
 		Labels: []string{"reason"}}
+	descCountersOK = &collector.Desc{Name: "rackpulse_gpu_counters_last_reload_successful",
+		Help: "Whether the counters file as it is now is in force: 1, or 0 when it is bad and an earlier one is."}
+	descCountersTime = &collector.Desc{Name: "rackpulse_gpu_counters_last_reload_success_timestamp_seconds",
+		Help: "When the counters file was last found good, Unix time."}
+	descCounterIgnored = &collector.Desc{Name: "rackpulse_gpu_counter_ignored",
+		Help:   "Lines of the counters file that are left out, by field and reason; always 1.",
+		Labels: []string{"field", "reason"}}
 	descAbandoned = &collector.Desc{Name: "rackpulse_gpu_children_abandoned",
 		Help: "Child processes that could not be killed (uninterruptible sleep) and still exist."}
 )

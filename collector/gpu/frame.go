@@ -17,15 +17,17 @@ const maxFrame = 8 << 20
 // request is what the agent asks its child.
 type request struct {
 	ID     uint64
-	Op     string // opOpen, opRead
-	Source string // opOpen: name of the source
-	Config SourceConfig
+	Op     string       // opOpen, opRead, opConfigure
+	Source string       // opOpen: name of the source
+	Config SourceConfig // opOpen, opConfigure
 }
 
 // The operations of a child.
 const (
 	opOpen = "open"
 	opRead = "read"
+	// opConfigure changes what the source reads.
+	opConfigure = "configure"
 )
 
 // response answers the request of the same ID.

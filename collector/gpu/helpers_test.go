@@ -73,6 +73,7 @@ type recorder struct {
 	latest map[string]collector.Snapshot
 	status collector.Status
 	puts   int
+	each   func(collector.Snapshot) // if set, called with each snapshot
 }
 
 func newRecorder() *recorder {
@@ -85,6 +86,9 @@ func (r *recorder) Put(s collector.Snapshot) {
 	defer r.mu.Unlock()
 	r.latest[s.Source] = s
 	r.puts++
+	if r.each != nil {
+		r.each(s)
+	}
 }
 
 func (r *recorder) SetStatus(source string, st collector.Status) {

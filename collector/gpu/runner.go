@@ -82,6 +82,8 @@ type Runner struct {
 	restarts  map[string]float64
 	status    collector.Status
 	events    eventState // last published
+	watch     *countersWatch
+	counters  countersState
 }
 
 // inventory is the state behind Inventory.
@@ -135,21 +137,6 @@ func New(cfg Config, deps Deps) (*Runner, error) {
 	return r, nil
 }
 
-// Apply validates a new configuration as a whole and hands it to Run. An error
-// changes nothing.
-func (r *Runner) Apply(cfg Config) error {
-	s, err := newSettings(cfg, r.deps.Sim)
-	if err != nil {
-		return err
-	}
-	r.settings.Store(s)
-	select {
-	case r.wake <- struct{}{}:
-	default:
-	}
-	return nil
-}
-
 // Inventory returns the GPUs that the latest sample showed. It never waits.
 func (r *Runner) Inventory() Inventory {
 	i := r.inv.Load()
@@ -173,10 +160,10 @@ func (r *Runner) Inventory() Inventory {
 // always nil: whatever fails is published and tried again.
 func (r *Runner) Run(ctx context.Context) error {
 	s := r.settings.Load()
-	r.use(s)
+	r.use(ctx, s)
 	ticker := time.NewTicker(s.cfg.Interval)
 	defer ticker.Stop()
-	defer func() { r.sel.stop() }()
+	defer func() { r.watch.stop(); r.sel.stop() }()
 	r.tick(ctx)
 	for {
 		select {
@@ -185,11 +172,16 @@ func (r *Runner) Run(ctx context.Context) error {
 		case <-r.wake:
 			if next := r.settings.Load(); next != s {
 				s = next
-				r.change(s)
+				r.change(ctx, s)
 				ticker.Reset(s.cfg.Interval)
 			}
 		case c := <-r.commands:
 			c.done <- r.obey(ctx, c)
+		case change := <-r.watch.changes:
+			if next := r.countersChanged(s, change); next != s {
+				s = next
+				r.change(ctx, s)
+			}
 		case result := <-r.sel.results:
 			for _, end := range result.dead {
 				r.restarted(end)
@@ -200,29 +192,6 @@ func (r *Runner) Run(ctx context.Context) error {
 			r.tick(ctx)
 		}
 	}
-}
-
-// use starts with settings.
-func (r *Runner) use(s *settings) {
-	for _, skipped := range s.counters.skipped {
-		level.Info(r.logger).Log("msg", "counter is not a DCGM field, left out", "counter", skipped)
-	}
-	r.converter = newConverter(newLayout(s.counters, s.cfg.HostnameLabel), r.deps.Hostname)
-	r.sel = newSelector(s, r.launcher, r.logger)
-}
-
-// change goes over to other settings. The source is opened anew; until then the
-// last sample stays on the page.
-func (r *Runner) change(s *settings) {
-	old := r.sel
-	r.use(s)
-	if old.serves(s) { // only the look of the page changed
-		old.timeout = s.cfg.OpenTimeout
-		r.sel = old
-	} else {
-		old.stop()
-	}
-	level.Info(r.logger).Log("msg", "GPU configuration changed", "source", s.cfg.Source, "interval", s.cfg.Interval)
 }
 
 // tick is one pass: look for a source if need be, read it, publish.
@@ -386,6 +355,7 @@ func (r *Runner) publishEvents() {
 	for _, end := range endReasons {
 		points = append(points, collector.Point{Desc: descRestarts, Values: []string{end}, Value: r.restarts[end]})
 	}
-	r.deps.Store.Put(collector.Snapshot{Source: eventsName, At: time.Now(), Interval: neverOld, Points: r.xids.points(points)})
+	r.deps.Store.Put(collector.Snapshot{Source: eventsName, At: time.Now(), Interval: neverOld,
+		Points: r.xids.points(r.countersPoints(points))})
 	r.events = eventState{published: true, abandoned: abandoned}
 }

@@ -109,6 +109,25 @@ func (s *selector) serves(n *settings) bool {
 		slices.EqualFunc(s.list, n.list, func(x, y registration) bool { return x.name == y.name })
 }
 
+// adapt makes the active source serve other settings, if only what it reads differs
+// and it can change that while it runs: then nothing that is read before and after is
+// interrupted.
+func (s *selector) adapt(ctx context.Context, n *settings) bool {
+	source, ok := s.active.(reconfigurer)
+	if !ok || s.opening || s.cfg.DCGMAddress != n.source.DCGMAddress ||
+		!slices.EqualFunc(s.list, n.list, func(x, y registration) bool { return x.name == y.name }) {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, n.cfg.OpenTimeout)
+	defer cancel()
+	if err := source.Reconfigure(ctx, n.source); err != nil {
+		level.Info(s.logger).Log("msg", "GPU source is opened anew", "source", s.name(), "err", err)
+		return false
+	}
+	s.cfg, s.timeout, s.first = n.source, n.cfg.OpenTimeout, n.cfg.Interval
+	return true
+}
+
 // opened takes a look's result.
 func (s *selector) opened(result openResult, now time.Time) {
 	s.opening = false

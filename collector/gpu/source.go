@@ -34,6 +34,12 @@ type SourceConfig struct {
 	Sim SimFunc
 }
 
+// reconfigurer is a Source that can be told to read other fields, or at other
+// intervals, while it runs. After an error it is to be closed.
+type reconfigurer interface {
+	Reconfigure(ctx context.Context, cfg SourceConfig) error
+}
+
 // slowDue tells whether the slow fields, last read at a time, are to be read again.
 // Half an interval of tolerance keeps a tick that comes early from costing a whole one.
 func (c *SourceConfig) slowDue(last, now time.Time) bool {

@@ -18,6 +18,7 @@
 //                           blank, notfound, notsupported, noperm
 //   xid GPU CODE SEQ        a driver error; fires once when SEQ is new
 //   noprof                  no profiling fields
+//   profblank               a profiling field is blank in the first pass after its first watch
 //   disconnected            the host engine is gone: every call fails with -21
 //   fail FUNCTION CODE      this function fails
 //   hang FUNCTION           this function does not return while the line stands
@@ -32,6 +33,7 @@
 struct group groups[MAX_GROUPS];
 struct fields field_groups[MAX_GROUPS];
 int watched[DCGM_FI_MAX_FIELDS];
+bool shown[DCGM_FI_MAX_FIELDS];
 static pthread_t poller;
 
 // --- administration ---------------------------------------------------------
@@ -67,6 +69,7 @@ static void forget(void)
 	memset(groups, 0, sizeof groups);
 	memset(field_groups, 0, sizeof field_groups);
 	memset(watched, 0, sizeof watched);
+	memset(shown, 0, sizeof shown);
 	callback = NULL;
 }
 
@@ -332,8 +335,8 @@ dcgmReturn_t dcgmUnwatchFields(dcgmHandle_t handle, dcgmGpuGrp_t group, dcgmFiel
 		return leave(DCGM_ST_NOT_WATCHED);
 	struct fields *f = &field_groups[id];
 	for (int i = 0; i < f->n; i++)
-		if (f->ids[i] < DCGM_FI_MAX_FIELDS && watched[f->ids[i]] > 0)
-			watched[f->ids[i]]--;
+		if (f->ids[i] < DCGM_FI_MAX_FIELDS && watched[f->ids[i]] > 0 && --watched[f->ids[i]] == 0)
+			shown[f->ids[i]] = false;
 	return leave(DCGM_ST_OK);
 }
 

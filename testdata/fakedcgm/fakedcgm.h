@@ -51,7 +51,7 @@ struct script {
 	char model[128], driver[64];
 	bool lost[MAX_GPUS], unsupported[MAX_GPUS];
 	int mig[MAX_GPUS];
-	bool noprof, disconnected;
+	bool noprof, profblank, disconnected;
 	struct override values[MAX_VALUES];
 	int nvalues;
 	struct fault faults[MAX_FAULTS];
@@ -79,6 +79,7 @@ extern struct script script;
 extern struct group groups[MAX_GROUPS];
 extern struct fields field_groups[MAX_GROUPS];
 extern int watched[DCGM_FI_MAX_FIELDS]; // watches of a field
+extern bool shown[DCGM_FI_MAX_FIELDS]; // read since it is watched
 extern int last_xid[MAX_GPUS];
 extern int64_t last_xid_time[MAX_GPUS];
 extern fpRecvUpdates callback;

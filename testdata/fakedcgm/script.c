@@ -128,6 +128,8 @@ static void read_line(char *line, struct pending_xid *xids, int *nxids)
 		xids[(*nxids)++] = (struct pending_xid){ a, b, c };
 	} else if (!strcmp(line, "noprof")) {
 		script.noprof = true;
+	} else if (!strcmp(line, "profblank")) {
+		script.profblank = true;
 	} else if (!strcmp(line, "disconnected")) {
 		script.disconnected = true;
 	} else if (script.nfaults < MAX_FAULTS) {

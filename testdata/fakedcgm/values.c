@@ -4,6 +4,11 @@
 
 #include "fakedcgm.h"
 
+static bool profiling(unsigned short id)
+{
+	return id > 1000 && id < 1100;
+}
+
 static char field_type(unsigned short id)
 {
 	switch (id) {
@@ -15,7 +20,7 @@ static char field_type(unsigned short id)
 	case 1009: case 1010: // PCIe bytes
 		return DCGM_FT_INT64;
 	}
-	return id > 1000 && id < 1100 ? DCGM_FT_DOUBLE : DCGM_FT_INT64;
+	return profiling(id) ? DCGM_FT_DOUBLE : DCGM_FT_INT64;
 }
 
 int DcgmFieldsInit(void)
@@ -142,6 +147,8 @@ void fill(dcgmFieldValue_v2 *v, dcgmGroupEntityPair_t e, unsigned short field, u
 			blank = o->blank;
 		}
 	}
+	if (script.profblank && profiling(field) && !shown[field])
+		blank = BLANK;
 	set_number(v, number, blank);
 }
 
@@ -154,6 +161,8 @@ dcgmReturn_t dcgmEntitiesGetLatestValues(dcgmHandle_t handle, dcgmGroupEntityPai
 	for (unsigned i = 0; i < nentities; i++)
 		for (unsigned j = 0; j < nfields; j++)
 			fill(&values[i * nfields + j], entities[i], fields[j], flags);
+	for (unsigned j = 0; j < nfields; j++)
+		shown[fields[j]] = true;
 	return leave(DCGM_ST_OK);
 }
 #endif
