@@ -67,6 +67,7 @@ const (
 	whyEnergy    = "90 kW for 20 years is 5.7e13 J; an all-ones register in 0.1 kWh is 1.5e15 J"
 	whyMeter     = "1 GW for 20 years is 6.3e17 J"
 	whyCounter   = "a 64-bit counter"
+	whyNode      = "the largest GPU servers take 15 kW, with headroom"
 	whyPortSpeed = "1.6 Tbit/s is 2e11 bytes/s, with headroom"
 )
 

@@ -2,7 +2,11 @@
 
 package facility
 
-import "github.com/rackpulse/rackpulse/collector"
+import (
+	"slices"
+
+	"github.com/rackpulse/rackpulse/collector"
+)
 
 func gauge(name, metric, help, base string, kinds []string, lo, hi float64, why string) Quantity {
 	return Quantity{
@@ -34,7 +38,8 @@ var sensorQuantities = []Quantity{
 	gauge("inlet_temperature", "rack_inlet_temperature_celsius", "Air temperature at the front of the rack.", UnitCelsius, sensor, -40, 80, whySensor),
 	gauge("outlet_temperature", "rack_outlet_temperature_celsius", "Air temperature at the back of the rack.", UnitCelsius, sensor, -40, 80, whySensor),
 	gauge("inlet_humidity", "rack_inlet_relative_humidity_ratio", "Relative humidity at the front of the rack, 0 to 1.", UnitRatio, sensor, 0, 1, whyRatio),
-	gauge("leak", "facility_leak_detected", "Whether the leak sensor is wet (1) or dry (0).", UnitState, sensor, 0, 1, whyState),
+	gauge("leak", "facility_leak_detected", "Whether the leak sensor is wet (1) or dry (0); of a cooling unit: any of its own detectors.", UnitState, slices.Concat(sensor, cooling), 0, 1, whyState),
+	gauge("node_power", "node_power_watt", "Input power of a server as its management controller measures it.", UnitWatt, sensor, 0, 30e3, whyNode).per("node"),
 }
 
 var pduQuantities = []Quantity{
