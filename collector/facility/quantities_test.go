@@ -18,7 +18,7 @@ import (
 // part label.
 var contract = map[string]string{
 	"rack_inlet_temperature_celsius": "", "rack_outlet_temperature_celsius": "", "rack_inlet_relative_humidity_ratio": "",
-	"facility_leak_detected": "", "pdu_current_ampere": "", "pdu_power_watt": "", "pdu_power_factor_ratio": "",
+	"facility_leak_detected": "", "node_power_watt": "node", "pdu_current_ampere": "", "pdu_power_watt": "", "pdu_power_factor_ratio": "",
 	"pdu_energy_joules_total": "", "pdu_phase_current_ampere": "phase", "pdu_phase_voltage_volt": "phase",
 	"pdu_phase_power_watt": "phase", "pdu_line_current_ampere": "line", "pdu_neutral_current_ampere": "",
 	"pdu_branch_current_ampere": "branch", "pdu_outlet_current_ampere": "outlet", "pdu_outlet_power_watt": "outlet",
@@ -98,7 +98,7 @@ func TestPromlint(t *testing.T) {
 
 func TestKinds(t *testing.T) {
 	for _, c := range []struct{ quantity, kind, want string }{
-		{"leak", site.KindPDU, "quantity leak belongs to a sensor, not to a pdu"},
+		{"leak", site.KindPDU, "quantity leak belongs to a sensor or cooling_unit, not to a pdu"},
 		{"phase_current", site.KindSensor, "quantity phase_current belongs to a pdu, not to a sensor"},
 		{"meter_energy", site.KindPDU, "belongs to a meter"},
 		{"leak", site.KindSensor, ""}, {"port_up", site.KindSwitch, ""}, {"leak", "", ""},

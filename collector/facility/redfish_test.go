@@ -348,7 +348,9 @@ func FuzzRedfish(f *testing.F) {
 			p.pump, p.thermalMetrics, p.thermal, p.environmentMetrics, p.oldPower, p.supplyMetrics,
 			func(b []byte) error { return p.leakDetector(b, nil) },
 			func(b []byte) error { return p.leakGroups(b, map[string]string{"a": "row-a-leak"}) },
-			func(b []byte) error { return p.sensor(b, redfishSensor{Quantity: temperature.Name, quantity: temperature}) },
+			func(b []byte) error {
+				return p.sensor(b, redfishSensor{Quantity: temperature.Name, quantity: temperature})
+			},
 			func(b []byte) error { return (redfishItem{members: true, parse: (*redfishPoll).outlet}).take(&p, b) },
 		} {
 			_ = parse(body)

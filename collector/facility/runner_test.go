@@ -298,7 +298,7 @@ func TestRefusedReadings(t *testing.T) {
 			`rackpulse_facility_refused_readings_total{device="r01-a",reason="duplicate",pdu_id="r01-a",rack_id="r01"} 1`,
 			`rackpulse_rejected_samples_total{field="pdu_current_ampere",reason="range"} 1`,
 			`rackpulse_rejected_samples_total{field="rack_inlet_temperature_celsius",reason="unknown_device"} 1`,
-			`rackpulse_source_info{source="r01-a",reason="branch table: timeout device r01-a: quantity leak belongs to a sensor, not to a pdu"} 1`,
+			`rackpulse_source_info{source="r01-a",reason="branch table: timeout device r01-a: quantity leak belongs to a sensor or cooling_unit, not to a pdu"} 1`,
 		)
 	})
 }
