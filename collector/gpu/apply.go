@@ -26,13 +26,14 @@ func (r *Runner) Apply(cfg Config) error {
 
 // use starts with settings.
 func (r *Runner) use(ctx context.Context, s *settings) {
-	for _, skipped := range s.counters.skipped {
-		level.Info(r.logger).Log("msg", "counter is not a DCGM field, left out", "counter", skipped)
-	}
 	for _, u := range s.counters.unknown {
 		level.Error(r.logger).Log("msg", "unknown DCGM field, left out", "field", u.name, "file", s.cfg.CountersFile, "line", u.line)
 	}
-	r.converter = newConverter(newLayout(s.counters, s.cfg.HostnameLabel), r.deps.Hostname)
+	exp := newExpCounts(s.cfg.CountWindow)
+	if r.converter != nil && r.converter.exp.window == exp.window {
+		exp = r.converter.exp
+	}
+	r.converter = newConverter(newLayout(s.counters, s.cfg.HostnameLabel), r.deps.Hostname, exp)
 	r.sel = newSelector(s, r.launcher, r.logger)
 	if r.watch != nil {
 		r.watch.stop()

@@ -3,6 +3,7 @@
 package gpu
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -30,8 +31,13 @@ type Config struct {
 	// HostnameLabel names the label with the host's name: "Hostname", "hostname",
 	// "both" or "none"; empty: Hostname.
 	HostnameLabel string `yaml:"hostname_label"`
+	// CountWindow is the time that DCGM_EXP_XID_ERRORS_COUNT and
+	// DCGM_EXP_CLOCK_EVENTS_COUNT count, at most a day; 0: 5 min.
+	CountWindow time.Duration `yaml:"count_window"`
 	// DCGM belongs to the source dcgm.
 	DCGM DCGMConfig `yaml:"dcgm"`
+
+	callBudget time.Duration // for tests; 0: the constant
 }
 
 // DCGMConfig says where DCGM runs.
@@ -39,6 +45,9 @@ type DCGMConfig struct {
 	// Address is the nv-hostengine to connect to, "tcp://host:port" or
 	// "unix:///path"; empty: DCGM runs inside the child process.
 	Address string `yaml:"address"`
+	// HealthInterval is how often DCGM checks the health of each GPU while the
+	// counters file has DCGM_EXP_GPU_HEALTH_STATUS, 1 s to 1 h; 0: 60 s.
+	HealthInterval time.Duration `yaml:"health_interval"`
 }
 
 // minInterval keeps a slip of the unit from loading the node: dcgm-exporter at
@@ -50,6 +59,10 @@ const (
 	// maxSlowInterval bounds how long slow values outlive a source that died: three
 	// of these intervals.
 	maxSlowInterval = 5 * time.Minute
+	maxCountWindow  = 24 * time.Hour
+	// callBudget is how long a call into DCGM beside the passes may take before the
+	// page says that it is overdue.
+	callBudget = 10 * time.Second
 )
 
 // withDefaults returns c with its defaults filled in.
@@ -68,6 +81,12 @@ func (c Config) withDefaults() Config {
 	}
 	if c.OpenTimeout == 0 {
 		c.OpenTimeout = time.Minute
+	}
+	if c.CountWindow == 0 {
+		c.CountWindow = 5 * time.Minute
+	}
+	if c.DCGM.HealthInterval == 0 {
+		c.DCGM.HealthInterval = time.Minute
 	}
 	if c.HostnameLabel == "" {
 		c.HostnameLabel = "Hostname"
@@ -97,6 +116,10 @@ func newSettings(cfg Config, simulate SimFunc) (*settings, error) {
 		return nil, fmt.Errorf("gpu.read_timeout: %v is below %v", cfg.ReadTimeout, minInterval)
 	case cfg.OpenTimeout < minInterval:
 		return nil, fmt.Errorf("gpu.open_timeout: %v is below %v", cfg.OpenTimeout, minInterval)
+	case cfg.CountWindow < time.Second || cfg.CountWindow > maxCountWindow:
+		return nil, fmt.Errorf("gpu.count_window: %v is not 1s to %v", cfg.CountWindow, maxCountWindow)
+	case cfg.DCGM.HealthInterval < time.Second || cfg.DCGM.HealthInterval > time.Hour:
+		return nil, fmt.Errorf("gpu.dcgm.health_interval: %v is not 1s to 1h", cfg.DCGM.HealthInterval)
 	}
 	if _, ok := hostLabels[cfg.HostnameLabel]; !ok {
 		return nil, fmt.Errorf("gpu.hostname_label: %q is none of Hostname, hostname, both, none", cfg.HostnameLabel)
@@ -112,8 +135,12 @@ func newSettings(cfg Config, simulate SimFunc) (*settings, error) {
 	if err != nil {
 		return nil, fmt.Errorf("gpu.counters_file: %w", err)
 	}
-	return &settings{cfg: cfg, counters: c, list: list, source: SourceConfig{
+	source := SourceConfig{
 		Fields: c.fields(), Labels: c.labelFields(), Interval: cfg.Interval, SlowInterval: cfg.SlowInterval,
-		DCGMAddress: cfg.DCGM.Address, Sim: simulate,
-	}}, nil
+		DCGMAddress: cfg.DCGM.Address, P2P: c.has(expP2P), CallBudget: cmp.Or(cfg.callBudget, callBudget), Sim: simulate,
+	}
+	if c.has(expHealth) {
+		source.HealthInterval = cfg.DCGM.HealthInterval
+	}
+	return &settings{cfg: cfg, counters: c, list: list, source: source}, nil
 }

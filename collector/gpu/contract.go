@@ -30,6 +30,8 @@ type Sample struct {
 	FastOnly bool
 	// XIDs are the driver errors since the last pass, each of them once.
 	XIDs []XID
+	// Aside is what was learned beside the passes.
+	Aside Aside
 }
 
 // XID is one driver error of one GPU.

@@ -13,6 +13,7 @@ type converter struct {
 	host    string
 	driver  string
 	devices map[deviceKey]*deviceLabels
+	exp     *expCounts
 }
 
 // deviceKey is what may change about a device without it being another one.
@@ -29,8 +30,8 @@ type deviceLabels struct {
 	throttle [][]string // in throttleReasons' order
 }
 
-func newConverter(l *layout, host string) *converter {
-	return &converter{layout: l, host: host, devices: make(map[deviceKey]*deviceLabels)}
+func newConverter(l *layout, host string, exp *expCounts) *converter {
+	return &converter{layout: l, host: host, devices: make(map[deviceKey]*deviceLabels), exp: exp}
 }
 
 // labelsOf returns the label values of a device, made anew when they changed.
@@ -92,6 +93,12 @@ func (c *converter) points(s *Sample, missing []*knownGPU, xids *xidCounters) (p
 			continue
 		}
 		points, slow = c.fieldPoints(points, slow, d, l, xids)
+		if c.layout.counts {
+			if whole {
+				c.exp.look(d, xids.counts(d.UUID), s.At)
+			}
+			points = c.exp.points(points, d, l, c.layout, s.At)
+		}
 		if whole {
 			points = append(points,
 				collector.Point{Desc: descUp, Values: l.gpu, Value: 1},
@@ -101,6 +108,9 @@ func (c *converter) points(s *Sample, missing []*knownGPU, xids *xidCounters) (p
 	}
 	for _, g := range missing {
 		points = append(points, collector.Point{Desc: descUp, Values: []string{g.UUID, g.Index}, Value: 0})
+	}
+	for _, call := range s.Aside.Calls {
+		points = append(points, collector.Point{Desc: descOverdue, Values: []string{call.Name, call.UUID, call.Index}, Value: oneIf(call.Overdue)})
 	}
 	return points, slow
 }

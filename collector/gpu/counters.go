@@ -46,8 +46,7 @@ type labelField struct {
 type counters struct {
 	metrics []counter
 	labels  []labelField // they become labels of all GPU series
-	// skipped are lines that dcgm-exporter computes itself, with our substitute.
-	skipped []string
+	exp     []counter    // DCGM_EXP_*, which are computed here
 	// unknown are names that no DCGM up to 4.6 has. They are left out: a new name in
 	// a ConfigMap for a whole fleet must not end the monitoring of its older nodes.
 	unknown []unknownField
@@ -85,13 +84,9 @@ func (c *counters) labelFields() []string {
 	return fields
 }
 
-// expSubstitutes are dcgm-exporter's pseudo fields with the families that
-// replace them here.
-var expSubstitutes = map[string]string{
-	"DCGM_EXP_XID_ERRORS_COUNT":   "rackpulse_gpu_xid_errors_total",
-	"DCGM_EXP_CLOCK_EVENTS_COUNT": "rackpulse_gpu_throttle",
-	"DCGM_EXP_GPU_HEALTH_STATUS":  "rackpulse_gpu_up",
-	"DCGM_EXP_P2P_STATUS":         "no family of ours",
+// has tells whether the file has one of the DCGM_EXP_* metrics.
+func (c *counters) has(exp string) bool {
+	return slices.ContainsFunc(c.exp, func(m counter) bool { return m.name == exp })
 }
 
 // CheckCounters reads a counters file as an agent does and is stricter: field
@@ -159,7 +154,7 @@ func parseCounters(data []byte, file string) (*counters, error) {
 			break
 		}
 	}
-	if len(errs) == 0 && len(c.metrics) == 0 {
+	if len(errs) == 0 && len(c.metrics)+len(c.exp) == 0 {
 		errs = append(errs, fmt.Errorf("%s: no counters", file))
 	}
 	if err := joinErrors(errs); err != nil {
@@ -203,23 +198,24 @@ func (c *counters) addLine(text string, line int, seen map[string]int) error {
 		return fmt.Errorf("field %s is already on line %d", name, first)
 	}
 	seen[name] = line
-	if instead, ok := expSubstitutes[name]; ok {
-		c.skipped = append(c.skipped, fmt.Sprintf("%s (instead: %s)", name, instead))
-		return nil
-	}
 	field, ok := fieldNames()[name]
-	switch {
+	switch exp := expLabels[name] != nil; {
+	case exp && typ == "label":
+		return fmt.Errorf("field %s: its numbers are no label (gauge or counter)", name)
+	case exp:
+		c.exp = append(c.exp, counter{name, name, help, counterTypes[typ]})
 	case !ok:
 		c.unknown = append(c.unknown, unknownField{name, line})
 	case typ == "label":
 		c.labels = append(c.labels, labelField{name, field.metric})
-	case typ == "counter":
-		c.metrics = append(c.metrics, counter{name, field.metric, help, collector.Counter})
 	default:
-		c.metrics = append(c.metrics, counter{name, field.metric, help, collector.Gauge})
+		c.metrics = append(c.metrics, counter{name, field.metric, help, counterTypes[typ]})
 	}
 	return nil
 }
+
+// counterTypes are the types of lines that are no labels.
+var counterTypes = map[string]collector.Type{"gauge": collector.Gauge, "counter": collector.Counter}
 
 func checkCounterType(name, typ string) error {
 	switch typ {

@@ -82,8 +82,8 @@ func TestParseCounters(t *testing.T) {
 	if want := []labelField{{"DCGM_FI_DEV_SERIAL", "DCGM_FI_DEV_SERIAL"}, {"DCGM_FI_SYSTEM_DRIVER_VERSION", fieldDriver}}; !slices.Equal(c.labels, want) {
 		t.Errorf("labels: %q", c.labels)
 	}
-	if len(c.skipped) != 1 || !strings.Contains(c.skipped[0], "rackpulse_gpu_xid_errors_total") {
-		t.Errorf("skipped: %q", c.skipped)
+	if !slices.Equal(c.exp, []counter{{expXIDs, expXIDs, "computed there", collector.Gauge}}) || !c.has(expXIDs) || c.has(expHealth) {
+		t.Errorf("computed: %+v", c.exp)
 	}
 	if want := []unknownField{{"DCGM_FI_DEV_OF_TOMORROW", 14}}; !slices.Equal(c.unknown, want) {
 		t.Errorf("unknown: %+v", c.unknown)
@@ -105,7 +105,7 @@ func TestTwoNames(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	conv := newConverter(newLayout(c, "none"), "h")
+	conv := newConverter(newLayout(c, "none"), "h", newExpCounts(time.Minute))
 	points, slow := conv.points(&Sample{At: time.Now(), Driver: "550.1", Devices: []Device{device(0, Value{Field: fieldTemp, V: 41})}}, nil, newXIDCounters())
 	var got []string
 	for _, p := range append(points, slow...) {
@@ -131,6 +131,7 @@ func TestParseCountersErrors(t *testing.T) {
 	f(temp+"\nDCGM_FI_DEV_GPU_UTIL gauge\n", `c.csv:3: want 'field, type, help', got "DCGM_FI_DEV_GPU_UTIL gauge"`)
 	f(temp+"DCGM_FI_DEV_GPU_UTIL, gauge\n", `c.csv:2: want 'field, type, help', got "DCGM_FI_DEV_GPU_UTIL, gauge"`)
 	f("DCGM_FI_DEV_GPU_UTIL, histogram, u\n", `c.csv:1: field DCGM_FI_DEV_GPU_UTIL: a histogram has buckets or quantiles, a DCGM field has one value (use gauge or counter)`)
+	f("DCGM_EXP_P2P_STATUS, label, p\n", `c.csv:1: field DCGM_EXP_P2P_STATUS: its numbers are no label (gauge or counter)`)
 	f("DCGM_FI_DEV_GPU_UTIL, Gauge, u\n", `c.csv:1: field DCGM_FI_DEV_GPU_UTIL: unknown type "Gauge" (gauge, counter or label)`)
 	f(temp+temp, "c.csv:2: field DCGM_FI_DEV_GPU_TEMP is already on line 1")
 	f("DCGM_FI_DRIVER_VERSION, label, only a label\n", "c.csv: no counters")

@@ -61,9 +61,10 @@ const (
 	// staticInterval is how often DCGM refreshes names, serials and the like.
 	staticInterval = 30 * time.Second
 	// checkInterval is how often the list of GPUs is compared, migInterval how
-	// often that of MIG instances is: it is 73 kB.
+	// often that of MIG instances is: it is 73 kB. Neither is longer than the
+	// interval of the slow fields.
 	checkInterval = 5 * time.Second
-	migInterval   = 30 * time.Second
+	migInterval   = 10 * time.Second
 	// maxPendingXIDs bounds the driver errors between two passes.
 	maxPendingXIDs = 1000
 )
@@ -94,6 +95,8 @@ type dcgmSource struct {
 	checkMIG time.Time
 	mig      string // fingerprint of the instances
 
+	aside    dcgmAside
+	stuck    bool // one of aside's calls keeps the connection from being closed
 	listener *xidListener
 	since    time.Time // connected since
 	slowAt   time.Time // the slow fields were read at; zero: to be read at once
@@ -149,6 +152,9 @@ func (s *dcgmSource) Reconfigure(_ context.Context, cfg SourceConfig) error {
 		return nil
 	}
 	s.findFields()
+	if !s.resetAside() {
+		return errStuck
+	}
 	return s.enumerate()
 }
 
@@ -201,6 +207,7 @@ func (s *dcgmSource) connect() error {
 	s.since = time.Now()
 	dcgm.FieldsInit()
 	s.findFields()
+	s.aside = s.newAside()
 	if err := s.enumerate(); err != nil {
 		s.disconnect()
 		return err
@@ -224,8 +231,7 @@ func dcgmInit(address string) (func(), error) {
 	return dcgm.Init(dcgm.Standalone, strings.TrimPrefix(address, "tcp://"), "0")
 }
 
-// findFields sets the ids to read, without those that DCGM does not know or that
-// belong to switches, links or CPUs.
+// findFields sets the ids to read of GPUs, without those that DCGM does not know.
 func (s *dcgmSource) findFields() {
 	s.fast = nil
 	var slow []dcgm.Short
@@ -236,7 +242,9 @@ func (s *dcgmSource) findFields() {
 			continue
 		}
 		switch meta.EntityLevel {
-		case dcgm.FE_SWITCH, dcgm.FE_LINK, dcgm.FE_CPU, dcgm.FE_CPU_CORE, dcgm.FE_CONNECTX:
+		case dcgm.FE_SWITCH, dcgm.FE_LINK, dcgm.FE_CPU, dcgm.FE_CPU_CORE:
+			continue // dcgmEntities has it
+		case dcgm.FE_CONNECTX:
 			level.Info(s.logger).Log("msg", "field is not one of a GPU, left out", "field", names[0], "entity", meta.EntityLevel)
 			continue
 		}
@@ -254,10 +262,14 @@ func (s *dcgmSource) disconnect() {
 	if s.cleanup == nil {
 		return
 	}
+	if s.stuck = !s.aside.end(asideGrace); s.stuck {
+		return
+	}
 	if s.listener != nil {
 		s.listener.stop()
 		s.listener = nil
 	}
+	s.aside.entities.watches.end()
 	s.watches.end()
 	s.cleanup()
 	s.cleanup = nil
@@ -266,6 +278,9 @@ func (s *dcgmSource) disconnect() {
 // Close implements Source.
 func (s *dcgmSource) Close() error {
 	s.disconnect()
+	if s.stuck {
+		return errStuck
+	}
 	return nil
 }
 

@@ -25,6 +25,11 @@ const lostPasses = 3
 
 // Read implements Source. After a lost connection it connects anew.
 func (s *dcgmSource) Read(context.Context) (*Sample, error) {
+	if s.stuck {
+		if s.disconnect(); s.stuck {
+			return nil, errStuck
+		}
+	}
 	if s.cleanup == nil {
 		if err := s.connect(); err != nil {
 			return nil, err
@@ -40,7 +45,7 @@ func (s *dcgmSource) Read(context.Context) (*Sample, error) {
 
 func (s *dcgmSource) read() (*Sample, error) {
 	now := time.Now()
-	if now.Sub(s.checked) >= checkInterval {
+	if now.Sub(s.checked) >= min(checkInterval, s.cfg.SlowInterval) {
 		if err := s.check(now); err != nil {
 			return nil, err
 		}
@@ -75,6 +80,7 @@ func (s *dcgmSource) read() (*Sample, error) {
 		}
 	}
 	sample.XIDs = s.takeXIDs(values)
+	sample.Aside = s.sideCalls(now)
 	return sample, nil
 }
 
@@ -94,7 +100,7 @@ func (s *dcgmSource) check(now time.Time) error {
 	for _, g := range s.gpus {
 		g.supported = g.supported && slices.Contains(supported, g.id)
 	}
-	if now.Sub(s.checkMIG) >= migInterval {
+	if now.Sub(s.checkMIG) >= min(migInterval, s.cfg.SlowInterval) {
 		s.checkMIG = now
 		_, fingerprint := s.instances()
 		again = again || fingerprint != s.mig
@@ -132,6 +138,8 @@ func (s *dcgmSource) latest(ids []dcgm.Short) (values map[dcgm.GroupEntityPair][
 			case code(oneErr) == dcgmGPUIsLost:
 				good = true // DCGM works, the GPU does not
 				lost[g.id] = oneErr.Error()
+			case pair.EntityGroupId == dcgm.FE_GPU_I: // it may be gone, which is no fault of the GPU
+				s.checked, s.checkMIG = time.Time{}, time.Time{}
 			default:
 				lost[g.id] = oneErr.Error()
 			}

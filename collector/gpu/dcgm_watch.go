@@ -176,7 +176,7 @@ func (s *dcgmSource) instances() (map[uint][]dcgmInstance, string) {
 		if e.Entity.EntityGroupId == dcgm.FE_GPU_I {
 			found[e.Parent.EntityId] = append(found[e.Parent.EntityId], dcgmInstance{
 				entity: e.Entity, gid: strconv.FormatUint(uint64(e.Info.NvmlInstanceId), 10)})
-			fmt.Fprintf(&fingerprint, "%d/%d/%d ", e.Parent.EntityId, e.Entity.EntityId, e.Info.NvmlMigProfileId)
+			fmt.Fprintf(&fingerprint, "%d/%d/%d/%d ", e.Parent.EntityId, e.Entity.EntityId, e.Info.NvmlInstanceId, e.Info.NvmlMigProfileId)
 		}
 	}
 	return found, fingerprint.String()

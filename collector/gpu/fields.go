@@ -65,34 +65,37 @@ func isSlow(field string) bool {
 // in the field and are errors of the driver or of DCGM. Temperatures of 345 and
 // 644245923 C (dcgm-exporter #312), utilisations up to 4294967295 % (DCGM #199).
 var gates = map[string][2]float64{
-	fieldTemp:                            {-20, 130}, // no silicon works outside
-	"DCGM_FI_DEV_MEMORY_TEMP":            {-20, 130},
-	fieldMargin:                          {-150, 150},
-	fieldSlowdown:                        {0, 200},
-	"DCGM_FI_DEV_GPU_UTIL":               {0, 100},
-	"DCGM_FI_DEV_MEM_COPY_UTIL":          {0, 100},
-	"DCGM_FI_DEV_ENC_UTIL":               {0, 100},
-	"DCGM_FI_DEV_DEC_UTIL":               {0, 100},
-	"DCGM_FI_DEV_FAN_SPEED":              {0, 200},  // NVML: may exceed 100 %
-	"DCGM_FI_DEV_POWER_USAGE":            {0, 4200}, // three times the largest limit, 1400 W (GB300)
-	"DCGM_FI_DEV_POWER_MGMT_LIMIT":       {0, 4200},
-	"DCGM_FI_DEV_SM_CLOCK":               {0, 20000}, // MHz
-	"DCGM_FI_DEV_MEM_CLOCK":              {0, 20000},
-	"DCGM_FI_DEV_FB_FREE":                {0, 1 << 22}, // MiB: 4 TiB
-	"DCGM_FI_DEV_FB_USED":                {0, 1 << 22},
-	"DCGM_FI_DEV_FB_RESERVED":            {0, 1 << 22},
-	"DCGM_FI_DEV_PCIE_LINK_GEN":          {1, 10},
-	"DCGM_FI_DEV_PCIE_LINK_WIDTH":        {1, 32}, // lanes, PCI Express base specification
-	fieldXID:                             {0, 65535},
-	"DCGM_FI_DEV_ROW_REMAP_FAILURE":      {0, 1},
-	"DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL": {0, 1e7}, // MiB/s; NVLink 5 has 1.8e6
-	"DCGM_FI_PROF_GR_ENGINE_ACTIVE":      {0, 1.05},
-	"DCGM_FI_PROF_SM_ACTIVE":             {0, 1.05},
-	"DCGM_FI_PROF_SM_OCCUPANCY":          {0, 1.05},
-	"DCGM_FI_PROF_PIPE_TENSOR_ACTIVE":    {0, 1.05},
-	"DCGM_FI_PROF_DRAM_ACTIVE":           {0, 1.05},
-	"DCGM_FI_PROF_PCIE_TX_BYTES":         {0, 1e12}, // bytes/s; Gen 6 x16 has 1.3e11
-	"DCGM_FI_PROF_PCIE_RX_BYTES":         {0, 1e12},
+	fieldTemp:                                  {-20, 130}, // no silicon works outside
+	"DCGM_FI_DEV_MEMORY_TEMP":                  {-20, 130},
+	fieldMargin:                                {-150, 150},
+	fieldSlowdown:                              {0, 200},
+	"DCGM_FI_DEV_GPU_UTIL":                     {0, 100},
+	"DCGM_FI_DEV_MEM_COPY_UTIL":                {0, 100},
+	"DCGM_FI_DEV_ENC_UTIL":                     {0, 100},
+	"DCGM_FI_DEV_DEC_UTIL":                     {0, 100},
+	"DCGM_FI_DEV_FAN_SPEED":                    {0, 200},  // NVML: may exceed 100 %
+	"DCGM_FI_DEV_POWER_USAGE":                  {0, 4200}, // three times the largest limit, 1400 W (GB300)
+	"DCGM_FI_DEV_POWER_MGMT_LIMIT":             {0, 4200},
+	"DCGM_FI_DEV_SM_CLOCK":                     {0, 20000}, // MHz
+	"DCGM_FI_DEV_MEM_CLOCK":                    {0, 20000},
+	"DCGM_FI_DEV_FB_FREE":                      {0, 1 << 22}, // MiB: 4 TiB
+	"DCGM_FI_DEV_FB_USED":                      {0, 1 << 22},
+	"DCGM_FI_DEV_FB_RESERVED":                  {0, 1 << 22},
+	"DCGM_FI_DEV_PCIE_LINK_GEN":                {1, 10},
+	"DCGM_FI_DEV_PCIE_LINK_WIDTH":              {1, 32}, // lanes, PCI Express base specification
+	fieldXID:                                   {0, 65535},
+	"DCGM_FI_DEV_ROW_REMAP_FAILURE":            {0, 1},
+	"DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL":       {0, 1e7}, // MiB/s; NVLink 5 has 1.8e6
+	"DCGM_FI_DEV_NVSWITCH_TEMPERATURE_CURRENT": {-20, 130},
+	"DCGM_FI_DEV_CPU_TEMP_CURRENT":             {-20, 130},
+	"DCGM_FI_DEV_CPU_POWER_UTIL_CURRENT":       {0, 4200},
+	"DCGM_FI_PROF_GR_ENGINE_ACTIVE":            {0, 1.05},
+	"DCGM_FI_PROF_SM_ACTIVE":                   {0, 1.05},
+	"DCGM_FI_PROF_SM_OCCUPANCY":                {0, 1.05},
+	"DCGM_FI_PROF_PIPE_TENSOR_ACTIVE":          {0, 1.05},
+	"DCGM_FI_PROF_DRAM_ACTIVE":                 {0, 1.05},
+	"DCGM_FI_PROF_PCIE_TX_BYTES":               {0, 1e12}, // bytes/s; Gen 6 x16 has 1.3e11
+	"DCGM_FI_PROF_PCIE_RX_BYTES":               {0, 1e12},
 }
 
 // counterGate is the gate of counters without one of their own: it lets no

@@ -3,6 +3,8 @@
 package gpu
 
 import (
+	"slices"
+
 	"github.com/rackpulse/rackpulse/collector"
 )
 
@@ -12,8 +14,12 @@ import (
 type layout struct {
 	descs  map[string][]*collector.Desc // by field: a file may have a field under two names
 	slow   map[*collector.Desc]bool     // those of slowFields
-	labels []labelField                 // in file order
-	hosts  int                          // how many labels carry the host name
+	exp    map[string]*collector.Desc   // DCGM_EXP_*
+	counts bool                         // exp has one that expCounts makes
+	// entities are the families of each kind of entity by field.
+	entities map[string]map[string][]*collector.Desc
+	labels   []labelField // in file order
+	hosts    int          // how many labels carry the host name
 }
 
 // hostLabels are the values of hostname_label. dcgm-exporter renamed its label
@@ -28,31 +34,54 @@ var hostLabels = map[string][]string{
 func newLayout(c *counters, hostLabel string) *layout {
 	names := []string{"gpu", "UUID", "pci_bus_id", "device", "modelName", "GPU_I_PROFILE", "GPU_I_ID"}
 	hosts := hostLabels[hostLabel]
-	names = append(names, hosts...)
+	common := slices.Clone(hosts)
 	for _, label := range c.labels {
-		names = append(names, label.name)
+		common = append(common, label.name)
 	}
+	names = append(names, common...)
 	l := &layout{descs: make(map[string][]*collector.Desc, len(c.metrics)), labels: c.labels, hosts: len(hosts),
-		slow: make(map[*collector.Desc]bool)}
+		slow: make(map[*collector.Desc]bool), exp: make(map[string]*collector.Desc),
+		entities: make(map[string]map[string][]*collector.Desc)}
 	for _, m := range c.metrics {
-		gate := gateOf(m.field, m.typ)
-		d := &collector.Desc{Name: m.name, Help: m.help, Type: m.typ, Labels: names, Min: gate[0], Max: gate[1]}
+		d := m.desc(names)
 		l.descs[m.field] = append(l.descs[m.field], d)
 		if isSlow(m.field) {
 			l.slow[d] = true
 		}
 	}
+	for kind, own := range entityLabels {
+		l.entities[kind] = make(map[string][]*collector.Desc, len(c.metrics))
+		labels := slices.Concat(own, common)
+		for _, m := range c.metrics {
+			l.entities[kind][m.field] = append(l.entities[kind][m.field], m.desc(labels))
+		}
+	}
+	for _, m := range c.exp {
+		l.exp[m.name] = m.desc(slices.Concat(names, expLabels[m.name]))
+	}
+	l.counts = l.exp[expXIDs] != nil || l.exp[expClocks] != nil
 	return l
+}
+
+// desc returns the family of a line.
+func (m *counter) desc(labels []string) *collector.Desc {
+	gate := gateOf(m.field, m.typ)
+	return &collector.Desc{Name: m.name, Help: m.help, Type: m.typ, Labels: labels, Min: gate[0], Max: gate[1]}
 }
 
 // values returns the label values of a device, for every Desc of the layout.
 func (l *layout) values(d *Device, driver, host string) []string {
 	v := []string{d.Index, d.UUID, d.PCIBusID, d.Name, d.Model, d.MIGProfile, d.MIGID}
+	return l.common(v, d.Labels, driver, host)
+}
+
+// common appends the values of the labels that all series have.
+func (l *layout) common(v []string, texts map[string]string, driver, host string) []string {
 	for range l.hosts {
 		v = append(v, host)
 	}
 	for _, label := range l.labels {
-		text := d.Labels[label.field]
+		text := texts[label.field]
 		if label.field == fieldDriver && text == "" {
 			text = driver
 		}

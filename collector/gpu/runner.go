@@ -23,6 +23,10 @@ const (
 	sourceName = "gpu"
 	slowName   = "gpu_slow"
 	eventsName = "gpu_events"
+	// What is learned beside the passes comes more seldom still.
+	entitiesName = "gpu_entities"
+	healthName   = "gpu_health"
+	p2pName      = "gpu_p2p"
 )
 
 const (
@@ -76,8 +80,9 @@ type Runner struct {
 	converter *converter
 	slow      slowValues
 	known     *knownGPUs
-	simKnown  *knownGPUs // never written to the state directory
-	simulated bool       // the latest sample came from the simulator
+	simKnown  *knownGPUs             // never written to the state directory
+	health    map[string]HealthCheck // the latest by UUID
+	simulated bool                   // the latest sample came from the simulator
 	xids      *xidCounters
 	restarts  map[string]float64
 	status    collector.Status
@@ -126,6 +131,7 @@ func New(cfg Config, deps Deps) (*Runner, error) {
 		simKnown: &knownGPUs{gpus: make(map[string]*knownGPU)},
 		xids:     newXIDCounters(),
 		restarts: make(map[string]float64),
+		health:   make(map[string]HealthCheck),
 	}
 	r.launcher = newLauncher(argv, r.logger)
 	r.settings.Store(s)
@@ -312,6 +318,7 @@ func (r *Runner) publish(sample *Sample, now time.Time) {
 	points, slow := r.converter.points(sample, missing, r.xids)
 	r.deps.Store.Put(collector.Snapshot{Source: sourceName, At: sample.At, Interval: cfg.Interval, Points: points})
 	r.deps.Store.Put(collector.Snapshot{Source: slowName, At: sample.At, Interval: cfg.SlowInterval, Points: slow})
+	r.publishAside(sample)
 	r.inv.Store(&inventory{uuids: uuids, at: now})
 	if !r.status.Up {
 		r.status.Since = now
@@ -322,6 +329,35 @@ func (r *Runner) publish(sample *Sample, now time.Time) {
 		reason += " (" + refusals + ")"
 	}
 	r.publishStatus(reason)
+}
+
+// publishAside shows what the source learned beside its passes.
+func (r *Runner) publishAside(s *Sample) {
+	cfg := &r.settings.Load().cfg
+	put := func(name string, at time.Time, interval time.Duration, points []collector.Point) {
+		r.deps.Store.Put(collector.Snapshot{Source: name, At: at, Interval: interval, Points: points})
+	}
+	if p := s.Aside.Entities; p != nil {
+		put(entitiesName, p.At, cfg.SlowInterval, r.converter.entityPoints(s.Devices, p))
+	}
+	if p := s.Aside.P2P; p != nil {
+		put(p2pName, p.At, p2pInterval, r.converter.p2pPoints(s.Devices, p))
+	}
+	changed := len(s.Aside.Health) > 0
+	for _, check := range s.Aside.Health {
+		if len(r.health) < maxGPUs {
+			r.health[check.UUID] = check
+		}
+	}
+	for i := range s.Devices { // a lost GPU's health is not known
+		if _, ok := r.health[s.Devices[i].UUID]; ok && s.Devices[i].Lost {
+			delete(r.health, s.Devices[i].UUID)
+			changed = true
+		}
+	}
+	if changed {
+		put(healthName, s.At, cfg.DCGM.HealthInterval, r.converter.healthPoints(s.Devices, r.health))
+	}
 }
 
 // present returns the sorted UUIDs of the GPUs that answer, and begins the XID

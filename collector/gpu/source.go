@@ -29,6 +29,12 @@ type SourceConfig struct {
 	// DCGMAddress is the nv-hostengine to connect to, "tcp://host:port" or
 	// "unix:///path"; empty: DCGM runs inside the process.
 	DCGMAddress string
+	// HealthInterval is how often DCGM is to check the health of each GPU; 0: never.
+	HealthInterval time.Duration
+	// P2P says that the ways between GPUs over NVLink are to be read.
+	P2P bool
+	// CallBudget is how long a call beside the passes may take before it is overdue.
+	CallBudget time.Duration
 	// Sim returns this node in the simulated hall; nil: no simulation. Functions
 	// do not travel to a child.
 	Sim SimFunc

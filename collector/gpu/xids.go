@@ -85,6 +85,19 @@ func (x *xidCounters) last(uuid string) (code int, ok bool) {
 	return g.last, true
 }
 
+// counts returns the counts of a GPU by code.
+func (x *xidCounters) counts(uuid string) map[int]xidSum {
+	g := x.gpus[uuid]
+	if g == nil {
+		return nil
+	}
+	counts := make(map[int]xidSum, len(g.codes))
+	for code, c := range g.codes {
+		counts[code] = xidSum{c.n, c.at}
+	}
+	return counts
+}
+
 // points appends all counters, ordered.
 func (x *xidCounters) points(points []collector.Point) []collector.Point {
 	for _, uuid := range slices.Sorted(maps.Keys(x.gpus)) {

@@ -13,14 +13,25 @@
 //   driver TEXT             driver version
 //   lost GPU                lost: blank values with good status, off the supported list
 //   unsupported GPU         not supported by DCGM
-//   mig GPU N               N GPU instances on this GPU
+//   mig GPU N               N GPU instances 1g.10gb on this GPU
+//   instance GPU ENTITY ID PROFILE   one GPU instance
+//   switches N              number of NVSwitches, ids 0..N-1 (none)
+//   cpus N CORES            number of Grace CPUs, and the cores of each (none)
+//   links KIND ID N         N NVLinks that are up; KIND gpu or switch, ID * for all
+//   link KIND ID INDEX STATE   one NVLink: up, down or disabled
 //   value GPU FIELD VALUE   a field's value; GPU * for all; VALUE a number or
 //                           blank, notfound, notsupported, noperm
+//   value KIND ID FIELD VALUE   the same of a switch, cpu, core, or of all the
+//                           links of a parent: gpulink, switchlink
+//   refuse KIND ID CODE     reading this gpu, instance, switch, cpu or core fails,
+//                           or a switch's links: switchlink
+//   health GPU SYSTEM RESULT CODE   an incident of the next health checks
 //   xid GPU CODE SEQ        a driver error; fires once when SEQ is new
 //   noprof                  no profiling fields
 //   profblank               a profiling field is blank in the first pass after its first watch
 //   disconnected            the host engine is gone: every call fails with -21
 //   fail FUNCTION CODE      this function fails
+//   delay FUNCTION MS       this function takes so long
 //   hang FUNCTION           this function does not return while the line stands
 //   crash FUNCTION HOW      this function ends the process: segv, abort, exit
 //
@@ -152,9 +163,9 @@ dcgmReturn_t dcgmGetEntityGroupEntities(dcgmHandle_t handle, dcgm_field_entity_g
 {
 	(void)handle;
 	ENTER("kind=%d flags=%u", kind, flags);
-	*count = kind == DCGM_FE_GPU ? script.gpus : 0;
+	*count = kind == DCGM_FE_GPU ? script.gpus : kind == DCGM_FE_SWITCH ? script.switches : 0;
 	for (int i = 0; i < *count; i++)
-		ids[i] = script.ids[i];
+		ids[i] = kind == DCGM_FE_GPU ? script.ids[i] : (unsigned)i;
 	return leave(DCGM_ST_OK);
 }
 
@@ -191,42 +202,6 @@ dcgmReturn_t dcgmGetDeviceTopology(dcgmHandle_t handle, unsigned id, dcgmDeviceT
 	(void)t;
 	ENTER("gpu=%u", id);
 	return leave(DCGM_ST_NOT_SUPPORTED);
-}
-
-dcgmReturn_t dcgmGetGpuInstanceHierarchy(dcgmHandle_t handle, dcgmMigHierarchy_v2 *h)
-{
-	(void)handle;
-	ENTER("-");
-	if (h->version != dcgmMigHierarchy_version2)
-		return leave(DCGM_ST_VER_MISMATCH);
-	h->count = 0;
-	for (int i = 0; i < script.gpus; i++)
-		for (int k = 0; k < script.mig[i] && k < 8; k++) {
-			dcgmMigHierarchyInfo_v2 *e = &h->entityList[h->count++];
-			memset(e, 0, sizeof *e);
-			e->entity.entityGroupId = DCGM_FE_GPU_I;
-			e->entity.entityId = script.ids[i] * 8 + k;
-			e->parent.entityGroupId = DCGM_FE_GPU;
-			e->parent.entityId = script.ids[i];
-			e->info.nvmlInstanceId = k + 7; // not 0..n-1
-		}
-	return leave(DCGM_ST_OK);
-}
-
-dcgmReturn_t dcgmGetNvLinkLinkStatus(dcgmHandle_t handle, dcgmNvLinkStatus_v5 *s)
-{
-	(void)handle;
-	(void)s;
-	ENTER("-");
-	return leave(DCGM_ST_NOT_SUPPORTED);
-}
-
-dcgmReturn_t dcgmGetCpuHierarchy(dcgmHandle_t handle, dcgmCpuHierarchy_v1 *h)
-{
-	(void)handle;
-	(void)h;
-	ENTER("-");
-	return leave(DCGM_ST_MODULE_NOT_LOADED);
 }
 
 dcgmReturn_t dcgmProfGetSupportedMetricGroups(dcgmHandle_t handle, dcgmProfGetMetricGroups_t *g)

@@ -26,13 +26,16 @@
 #define MAX_VALUES 512
 #define MAX_FAULTS 32
 #define MAX_GROUPS 256
+#define MAX_INSTANCES 64
+#define MAX_LINES 64
 #define POLL_US 20000
 
 enum blank { NOT_BLANK, BLANK, NOT_FOUND, NOT_SUPPORTED, NO_PERMISSION };
-enum fault_kind { FAIL, HANG, CRASH };
+enum fault_kind { FAIL, HANG, CRASH, DELAY };
 
 struct override {
-	int gpu; // -1: all
+	dcgm_field_entity_group_t kind; // DCGM_FE_GPU: instances as well
+	int gpu;                        // or another entity's id; -1: all
 	unsigned short field;
 	enum blank blank;
 	double number;
@@ -45,12 +48,43 @@ struct fault {
 	char how[16];
 };
 
+struct instance {
+	int gpu; // slot
+	unsigned entity, gid;
+	char profile[32];
+};
+
+struct link {
+	dcgm_field_entity_group_t kind;
+	unsigned parent, index;
+	int state;
+};
+
+struct incident {
+	unsigned gpu, system;
+	int result, code;
+};
+
+struct refusal {
+	dcgm_field_entity_group_t kind;
+	unsigned entity;
+	int code;
+};
+
 struct script {
 	int gpus;
 	unsigned ids[MAX_GPUS];
 	char model[128], driver[64];
 	bool lost[MAX_GPUS], unsupported[MAX_GPUS];
-	int mig[MAX_GPUS];
+	struct instance instances[MAX_INSTANCES];
+	int ninstances;
+	int switches, cpus, cores; // cores of one CPU
+	struct link links[MAX_GPUS * DCGM_NVLINK_MAX_LINKS_PER_GPU];
+	int nlinks;
+	struct incident incidents[MAX_LINES];
+	int nincidents;
+	struct refusal refusals[MAX_LINES];
+	int nrefusals;
 	bool noprof, profblank, disconnected;
 	struct override values[MAX_VALUES];
 	int nvalues;
@@ -88,6 +122,9 @@ extern bool polling; // poll_script is to go on
 
 int64_t now_us(void);
 int slot(unsigned id); // index of a GPU id, -1: no such GPU
+struct instance *find_instance(unsigned entity); // NULL: no such GPU instance
+dcgm_field_entity_group_t kind_of(const char *word);
+bool read_entity(const char *line);              // takes a line about other entities than GPUs
 void log_call(const char *function, const char *format, ...);
 void *poll_script(void *unused);
 

@@ -63,10 +63,26 @@ dcgmReturn_t dcgmHealthGet(dcgmHandle_t handle, dcgmGpuGrp_t group, dcgmHealthSy
 dcgmReturn_t dcgmHealthCheck(dcgmHandle_t handle, dcgmGpuGrp_t group, dcgmHealthResponse_t *response)
 {
 	(void)handle;
-	(void)group;
-	ENTER("-");
+	unsigned first = group < MAX_GROUPS && groups[group].n > 0 ? groups[group].entities[0].entityId : 0;
+	ENTER("group=%lu gpu=%u", (unsigned long)group, first);
+	if (response->version != dcgmHealthResponse_version5)
+		return leave(DCGM_ST_VER_MISMATCH);
 	response->overallHealth = DCGM_HEALTH_RESULT_PASS;
 	response->incidentCount = 0;
+	for (int i = 0; i < script.nincidents; i++)
+		for (int k = 0; group < MAX_GROUPS && k < groups[group].n; k++) {
+			struct incident *from = &script.incidents[i];
+			if (groups[group].entities[k].entityId != from->gpu)
+				continue;
+			dcgmIncidentInfo_t *to = &response->incidents[response->incidentCount++];
+			to->system = from->system;
+			to->health = from->result;
+			to->error.code = from->code;
+			snprintf(to->error.msg, sizeof to->error.msg, "incident %d", from->code);
+			to->entityInfo = groups[group].entities[k];
+			if (from->result > (int)response->overallHealth)
+				response->overallHealth = from->result;
+		}
 	return leave(DCGM_ST_OK);
 }
 

@@ -76,11 +76,17 @@ static void fire(int gpu, int code, bool tell)
 
 static void read_value(const char *line)
 {
-	char gpu[16], value[64];
+	char kind[16], gpu[16], value[64];
 	unsigned field;
-	if (script.nvalues == MAX_VALUES || sscanf(line, "value %15s %u %63s", gpu, &field, value) != 3)
+	if (script.nvalues == MAX_VALUES)
 		return;
+	if (sscanf(line, "value %15s %15s %u %63s", kind, gpu, &field, value) != 4) {
+		strcpy(kind, "gpu");
+		if (sscanf(line, "value %15s %u %63s", gpu, &field, value) != 3)
+			return;
+	}
 	struct override *o = &script.values[script.nvalues++];
+	o->kind = kind_of(kind);
 	o->gpu = gpu[0] == '*' ? -1 : atoi(gpu);
 	o->field = field;
 	o->blank = !strcmp(value, "blank") ? BLANK
@@ -120,8 +126,8 @@ static void read_line(char *line, struct pending_xid *xids, int *nxids)
 		script.lost[slot(a)] = true;
 	} else if (sscanf(line, "unsupported %u", &a) == 1 && slot(a) >= 0) {
 		script.unsupported[slot(a)] = true;
-	} else if (sscanf(line, "mig %u %d", &a, &b) == 2 && slot(a) >= 0) {
-		script.mig[slot(a)] = b;
+	} else if (read_entity(line)) {
+		return;
 	} else if (!strncmp(line, "value ", 6)) {
 		read_value(line);
 	} else if (sscanf(line, "xid %u %d %d", &a, &b, &c) == 3 && *nxids < 64) {
@@ -135,6 +141,8 @@ static void read_line(char *line, struct pending_xid *xids, int *nxids)
 	} else if (script.nfaults < MAX_FAULTS) {
 		if (sscanf(line, "fail %63s %d", f.function, &f.code) == 2)
 			f.kind = FAIL;
+		else if (sscanf(line, "delay %63s %d", f.function, &f.code) == 2)
+			f.kind = DELAY;
 		else if (sscanf(line, "hang %63s", f.function) == 1)
 			f.kind = HANG;
 		else if (sscanf(line, "crash %63s %15s", f.function, f.how) == 2)
@@ -212,6 +220,7 @@ static void crash(const char *how)
 
 dcgmReturn_t enter(const char *function)
 {
+	int64_t begin = now_us();
 	for (;;) {
 		dcgmReturn_t result = DCGM_ST_OK;
 		bool hang = false;
@@ -224,8 +233,10 @@ dcgmReturn_t enter(const char *function)
 			struct fault *f = &script.faults[i];
 			if (strcmp(f->function, function))
 				continue;
-			if (f->kind == HANG)
+			if (f->kind == HANG || (f->kind == DELAY && now_us() - begin < f->code * 1000LL))
 				hang = true;
+			else if (f->kind == DELAY)
+				continue;
 			else if (f->kind == CRASH)
 				strcpy(how, f->how);
 			else

@@ -14,13 +14,30 @@ static char field_type(unsigned short id)
 	switch (id) {
 	case DCGM_FI_DRIVER_VERSION: case DCGM_FI_NVML_VERSION: case DCGM_FI_DEV_NAME: case DCGM_FI_DEV_BRAND:
 	case DCGM_FI_DEV_SERIAL: case DCGM_FI_DEV_UUID: case DCGM_FI_DEV_PCI_BUSID: case DCGM_FI_DEV_VBIOS_VERSION:
+	case DCGM_FI_DEV_NVSWITCH_UUID: case DCGM_FI_DEV_CPU_MODEL:
 		return DCGM_FT_STRING;
 	case DCGM_FI_DEV_POWER_USAGE: case DCGM_FI_DEV_POWER_MGMT_LIMIT:
+	case DCGM_FI_DEV_CPU_TEMP_CELSIUS: case DCGM_FI_DEV_CPU_POWER_WATTS:
 		return DCGM_FT_DOUBLE;
 	case 1009: case 1010: // PCIe bytes
 		return DCGM_FT_INT64;
 	}
-	return profiling(id) ? DCGM_FT_DOUBLE : DCGM_FT_INT64;
+	return profiling(id) || (id >= DCGM_FI_DEV_CPU_UTIL_RATIO && id < DCGM_FI_DEV_CPU_TEMP_CELSIUS) ? DCGM_FT_DOUBLE : DCGM_FT_INT64;
+}
+
+static dcgm_field_entity_group_t field_level(unsigned short id)
+{
+	if (id < DCGM_FI_DEV_NAME)
+		return DCGM_FE_NONE;
+	if ((id >= 780 && id < 825) || id == 865 || (id >= 870 && id < 878) || id == 1508 || (id >= 1525 && id < 1534))
+		return DCGM_FE_LINK;
+	if ((id >= 700 && id < 780) || (id >= 856 && id < 880))
+		return DCGM_FE_SWITCH;
+	if (id >= 1100 && id < 1110)
+		return DCGM_FE_CPU_CORE;
+	if (id >= 1110 && id < 1200)
+		return DCGM_FE_CPU;
+	return DCGM_FE_GPU;
 }
 
 int DcgmFieldsInit(void)
@@ -45,7 +62,7 @@ dcgm_field_meta_p DcgmFieldGetById(unsigned short id)
 	m->fieldType = field_type(id);
 	m->size = m->fieldType == DCGM_FT_STRING ? 0 : 8;
 	snprintf(m->tag, sizeof m->tag, "field_%u", id);
-	m->entityLevel = id >= 700 && id < 860 ? DCGM_FE_SWITCH : id >= 1100 && id < 1200 ? DCGM_FE_CPU : DCGM_FE_GPU;
+	m->entityLevel = field_level(id);
 	return m;
 }
 
@@ -91,6 +108,65 @@ void bus_id(char *s, size_t n, int gpu)
 	snprintf(s, n, "%08X:%02X:00.0", gpu / 8, buses[gpu % 8]);
 }
 
+// other_number is the value of a field of another entity than a GPU.
+static double other_number(unsigned short id, dcgmGroupEntityPair_t e, enum blank *blank)
+{
+	unsigned parent = e.entityId >> 24, index = e.entityId >> 8 & 0xffff; // dcgm_link_t
+	switch (id) {
+	case DCGM_FI_DEV_NVSWITCH_TEMP_CELSIUS: return 40 + e.entityId;
+	case DCGM_FI_DEV_NVSWITCH_THROUGHPUT_TX: return 1000 + e.entityId;
+	case DCGM_FI_DEV_NVSWITCH_LINK_THROUGHPUT_TX: // of a switch's links only
+		*blank = (e.entityId & 0xff) == DCGM_FE_SWITCH ? NOT_BLANK : NOT_SUPPORTED;
+		return 100 * parent + index;
+	case DCGM_FI_DEV_NVLINK_CRC_FLIT_ERROR_PER_LINK_TOTAL: // of a GPU's links only
+		*blank = (e.entityId & 0xff) == DCGM_FE_GPU ? NOT_BLANK : NOT_SUPPORTED;
+		return 100 * parent + index;
+	case DCGM_FI_DEV_CPU_UTIL_RATIO: return e.entityGroupId == DCGM_FE_CPU ? 0.25 : e.entityId / 256.;
+	case DCGM_FI_DEV_CPU_TEMP_CELSIUS: return 50 + e.entityId;
+	case DCGM_FI_DEV_CPU_POWER_WATTS: return 120.5 + e.entityId;
+	}
+	*blank = NOT_SUPPORTED;
+	return 0;
+}
+
+static bool exists(dcgmGroupEntityPair_t e)
+{
+	int parent = e.entityId >> 24;
+	switch (e.entityGroupId) {
+	case DCGM_FE_SWITCH: return (int)e.entityId < script.switches;
+	case DCGM_FE_CPU: return (int)e.entityId < script.cpus;
+	case DCGM_FE_CPU_CORE: return (int)e.entityId < script.cpus * script.cores;
+	case DCGM_FE_LINK: return (e.entityId & 0xff) == DCGM_FE_GPU ? slot(parent) >= 0 : parent < script.switches;
+	default: return false;
+	}
+}
+
+// concerns tells whether a value of the script is for an entity that is no GPU.
+static bool concerns(struct override *o, dcgmGroupEntityPair_t e)
+{
+	unsigned id = e.entityGroupId == DCGM_FE_LINK ? e.entityId >> 24 : e.entityId;
+	return o->kind == e.entityGroupId && (o->gpu < 0 || (unsigned)o->gpu == id);
+}
+
+static void fill_other(dcgmFieldValue_v2 *v, dcgmGroupEntityPair_t e, enum blank blank)
+{
+	if (!exists(e))
+		blank = NOT_FOUND;
+	if (v->fieldType == DCGM_FT_STRING) {
+		snprintf(v->value.str, sizeof v->value.str, blank ? DCGM_STR_NOT_FOUND : "text%u-%u", v->fieldId, e.entityId);
+		return;
+	}
+	double number = 0;
+	if (!blank)
+		number = other_number(v->fieldId, e, &blank);
+	for (int i = 0; i < script.nvalues; i++)
+		if (script.values[i].field == v->fieldId && concerns(&script.values[i], e)) {
+			number = script.values[i].number;
+			blank = script.values[i].blank;
+		}
+	set_number(v, number, blank);
+}
+
 static void set_text(dcgmFieldValue_v2 *v, int gpu, enum blank blank)
 {
 	char *s = v->value.str;
@@ -118,16 +194,22 @@ void fill(dcgmFieldValue_v2 *v, dcgmGroupEntityPair_t e, unsigned short field, u
 	v->fieldId = field;
 	v->fieldType = field_type(field);
 	v->ts = now_us();
-	int gpu = slot(e.entityGroupId == DCGM_FE_GPU_I ? e.entityId / 8 : e.entityId);
+	bool instance = e.entityGroupId == DCGM_FE_GPU_I;
+	struct instance *mig = instance ? find_instance(e.entityId) : NULL;
+	int gpu = mig ? mig->gpu : instance ? -1 : slot(e.entityId);
 	enum blank blank = gpu < 0 || script.lost[gpu] ? BLANK : NOT_BLANK;
 	if (!(flags & DCGM_FV_FLAG_LIVE_DATA) && (field >= DCGM_FI_MAX_FIELDS || !watched[field])) {
 		v->status = DCGM_ST_NOT_WATCHED;
 		blank = BLANK;
 		v->ts = 0;
 	}
+	if (e.entityGroupId != DCGM_FE_GPU && !instance) {
+		fill_other(v, e, v->ts ? NOT_BLANK : BLANK);
+		return;
+	}
 	if (v->fieldType == DCGM_FT_STRING) {
-		if (e.entityGroupId == DCGM_FE_GPU_I && field == DCGM_FI_DEV_NAME && !blank)
-			strcpy(v->value.str, "1g.10gb");
+		if (mig && field == DCGM_FI_DEV_NAME && !blank)
+			strcpy(v->value.str, mig->profile);
 		else
 			set_text(v, gpu, blank);
 		return;
@@ -135,6 +217,8 @@ void fill(dcgmFieldValue_v2 *v, dcgmGroupEntityPair_t e, unsigned short field, u
 	double number = 0;
 	if (!blank)
 		number = default_number(field, gpu, &blank);
+	if (mig && field >= DCGM_FI_DEV_GPU_UTIL && field <= DCGM_FI_DEV_DEC_UTIL)
+		blank = NOT_SUPPORTED; // utilisations are the whole GPU's
 	if (field == DCGM_FI_DEV_XID_ERRORS && gpu >= 0) {
 		v->ts = last_xid_time[gpu];
 		blank = last_xid[gpu] ? NOT_BLANK : BLANK; // outlives the GPU
@@ -142,7 +226,7 @@ void fill(dcgmFieldValue_v2 *v, dcgmGroupEntityPair_t e, unsigned short field, u
 	}
 	for (int i = 0; i < script.nvalues; i++) {
 		struct override *o = &script.values[i];
-		if (gpu >= 0 && !script.lost[gpu] && o->field == field && (o->gpu < 0 || (unsigned)o->gpu == script.ids[gpu])) {
+		if (gpu >= 0 && !script.lost[gpu] && o->kind == DCGM_FE_GPU && o->field == field && (o->gpu < 0 || (unsigned)o->gpu == script.ids[gpu])) {
 			number = o->number;
 			blank = o->blank;
 		}
@@ -153,11 +237,22 @@ void fill(dcgmFieldValue_v2 *v, dcgmGroupEntityPair_t e, unsigned short field, u
 }
 
 #ifndef FAKE_BROKEN
+static bool refuses(struct refusal *r, dcgmGroupEntityPair_t e)
+{
+	if (e.entityGroupId == DCGM_FE_LINK) // those of a switch
+		return r->kind == DCGM_FE_LINK && (e.entityId & 0xff) == DCGM_FE_SWITCH && e.entityId >> 24 == r->entity;
+	return r->kind == e.entityGroupId && r->entity == e.entityId;
+}
+
 dcgmReturn_t dcgmEntitiesGetLatestValues(dcgmHandle_t handle, dcgmGroupEntityPair_t entities[], unsigned nentities,
 	unsigned short fields[], unsigned nfields, unsigned flags, dcgmFieldValue_v2 values[])
 {
 	(void)handle;
 	ENTER("entities=%u fields=%u flags=%u", nentities, nfields, flags);
+	for (unsigned i = 0; i < nentities; i++)
+		for (int k = 0; k < script.nrefusals; k++)
+			if (refuses(&script.refusals[k], entities[i]))
+				return leave(script.refusals[k].code);
 	for (unsigned i = 0; i < nentities; i++)
 		for (unsigned j = 0; j < nfields; j++)
 			fill(&values[i * nfields + j], entities[i], fields[j], flags);
