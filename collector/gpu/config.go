@@ -105,21 +105,8 @@ type settings struct {
 // newSettings validates a configuration as a whole. Errors name the key.
 func newSettings(cfg Config, simulate SimFunc) (*settings, error) {
 	cfg = cfg.withDefaults()
-	switch {
-	case cfg.Interval < minInterval:
-		return nil, fmt.Errorf("gpu.interval: %v is below %v", cfg.Interval, minInterval)
-	case cfg.SlowInterval < cfg.Interval:
-		return nil, fmt.Errorf("gpu.slow_interval: %v is below gpu.interval, %v", cfg.SlowInterval, cfg.Interval)
-	case cfg.SlowInterval > max(maxSlowInterval, cfg.Interval):
-		return nil, fmt.Errorf("gpu.slow_interval: %v is above %v", cfg.SlowInterval, max(maxSlowInterval, cfg.Interval))
-	case cfg.ReadTimeout < minInterval:
-		return nil, fmt.Errorf("gpu.read_timeout: %v is below %v", cfg.ReadTimeout, minInterval)
-	case cfg.OpenTimeout < minInterval:
-		return nil, fmt.Errorf("gpu.open_timeout: %v is below %v", cfg.OpenTimeout, minInterval)
-	case cfg.CountWindow < time.Second || cfg.CountWindow > maxCountWindow:
-		return nil, fmt.Errorf("gpu.count_window: %v is not 1s to %v", cfg.CountWindow, maxCountWindow)
-	case cfg.DCGM.HealthInterval < time.Second || cfg.DCGM.HealthInterval > time.Hour:
-		return nil, fmt.Errorf("gpu.dcgm.health_interval: %v is not 1s to 1h", cfg.DCGM.HealthInterval)
+	if err := cfg.checkTimes(); err != nil {
+		return nil, err
 	}
 	if _, ok := hostLabels[cfg.HostnameLabel]; !ok {
 		return nil, fmt.Errorf("gpu.hostname_label: %q is none of Hostname, hostname, both, none", cfg.HostnameLabel)
@@ -143,4 +130,25 @@ func newSettings(cfg Config, simulate SimFunc) (*settings, error) {
 		source.HealthInterval = cfg.DCGM.HealthInterval
 	}
 	return &settings{cfg: cfg, counters: c, list: list, source: source}, nil
+}
+
+// checkTimes checks intervals and deadlines, which have their defaults already.
+func (c *Config) checkTimes() error {
+	switch {
+	case c.Interval < minInterval:
+		return fmt.Errorf("gpu.interval: %v is below %v", c.Interval, minInterval)
+	case c.SlowInterval < c.Interval:
+		return fmt.Errorf("gpu.slow_interval: %v is below gpu.interval, %v", c.SlowInterval, c.Interval)
+	case c.SlowInterval > max(maxSlowInterval, c.Interval):
+		return fmt.Errorf("gpu.slow_interval: %v is above %v", c.SlowInterval, max(maxSlowInterval, c.Interval))
+	case c.ReadTimeout < minInterval:
+		return fmt.Errorf("gpu.read_timeout: %v is below %v", c.ReadTimeout, minInterval)
+	case c.OpenTimeout < minInterval:
+		return fmt.Errorf("gpu.open_timeout: %v is below %v", c.OpenTimeout, minInterval)
+	case c.CountWindow < time.Second || c.CountWindow > maxCountWindow:
+		return fmt.Errorf("gpu.count_window: %v is not 1s to %v", c.CountWindow, maxCountWindow)
+	case c.DCGM.HealthInterval < time.Second || c.DCGM.HealthInterval > time.Hour:
+		return fmt.Errorf("gpu.dcgm.health_interval: %v is not 1s to 1h", c.DCGM.HealthInterval)
+	}
+	return nil
 }
