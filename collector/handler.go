@@ -7,7 +7,6 @@ import (
 	"fmt"
 	stdlog "log"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/go-kit/log"
@@ -71,40 +70,49 @@ func metricsHandler(cfg HandlerConfig) http.Handler {
 	if maxScrapes <= 0 {
 		maxScrapes = defaultMaxScrapes
 	}
-	return promhttp.HandlerFor(merged{cfg.Store, cfg.Extra}, promhttp.HandlerOpts{
-		ErrorLog:            stdlog.New(log.NewStdlibAdapter(level.Error(cfg.Logger)), "", 0),
-		ErrorHandling:       promhttp.ContinueOnError,
-		MaxRequestsInFlight: maxScrapes,
-	})
+	all := merged{cfg.Store, cfg.Extra}
+	return &pageHandler{merged: all, slots: make(chan struct{}, maxScrapes), logger: cfg.Logger,
+		other: promhttp.HandlerFor(all, promhttp.HandlerOpts{
+			ErrorLog:      stdlog.New(log.NewStdlibAdapter(level.Error(cfg.Logger)), "", 0),
+			ErrorHandling: promhttp.ContinueOnError,
+		})}
 }
 
 // merged joins a Store's families with others. It takes the place of
 // prometheus.Gatherers, which checks and sorts the labels of each series anew.
 type merged struct {
 	store *Store
-	extra prometheus.Gatherer
+	extra prometheus.Gatherer // may be nil
 }
 
 // Gather implements prometheus.Gatherer.
 func (m merged) Gather() ([]*dto.MetricFamily, error) {
-	a, err := m.store.Gather()
-	if m.extra == nil {
-		return a, err
+	all, err := m.families()
+	families := make([]*dto.MetricFamily, len(all))
+	for i, f := range all {
+		families[i] = f.MetricFamily
 	}
-	b, err := m.extra.Gather()
-	all := make([]*dto.MetricFamily, 0, len(a)+len(b))
-	for len(a) > 0 && len(b) > 0 {
-		order := strings.Compare(a[0].GetName(), b[0].GetName())
-		if order <= 0 {
-			all, a = append(all, a[0]), a[1:]
-		} else {
-			all = append(all, b[0])
+	return families, err
+}
+
+// families returns the families of both in the order of their names, that of the
+// Store alone where both have one. The error is the others': some may be missing.
+func (m merged) families() (all []*family, err error) {
+	var extra []*dto.MetricFamily
+	if m.extra != nil {
+		extra, err = m.extra.Gather()
+	}
+	own := m.store.current(time.Now()).families
+	all = make([]*family, 0, len(own)+len(extra))
+	for _, f := range extra {
+		for len(own) > 0 && own[0].GetName() < f.GetName() {
+			all, own = append(all, own[0]), own[1:]
 		}
-		if order >= 0 {
-			b = b[1:]
+		if len(own) == 0 || own[0].GetName() != f.GetName() {
+			all = append(all, &family{MetricFamily: f})
 		}
 	}
-	return append(append(all, a...), b...), err
+	return append(all, own...), err
 }
 
 // lifecycle answers a request that changes the agent; f is nil when those are

@@ -19,8 +19,14 @@ const unknownRune = "\uFFFD"
 
 // page is the rendered state of a Store. It is immutable.
 type page struct {
-	families []*dto.MetricFamily // sorted by name
-	expires  time.Time           // a point becomes stale after this
+	families []*family // sorted by name
+	expires  time.Time // a point becomes stale after this
+}
+
+// family is one family with the rows that its metrics come from.
+type family struct {
+	*dto.MetricFamily
+	rows []*row // empty where the family is not a Store's
 }
 
 // row is one point with all its labels.
@@ -29,6 +35,7 @@ type row struct {
 	labels []*dto.LabelPair
 	// key tells the series apart from any other, whatever its label order.
 	key     string
+	series  string // name and labels in the text format
 	reason  string // why it cannot be shown, or nothing
 	counted bool   // the rejection has been counted
 	metric  *dto.Metric
@@ -41,7 +48,7 @@ func (s *Store) build(now time.Time) *page {
 		store:    s,
 		now:      now,
 		expires:  now.Add(time.Hour),
-		families: map[string]*dto.MetricFamily{},
+		families: map[string]*family{},
 		seen:     make(map[string]struct{}, s.series),
 	}
 	s.self.replace(selfSnapshot(s.statuses, s.simulated, now), now)
@@ -57,11 +64,11 @@ func (s *Store) build(now time.Time) *page {
 	s.tail.replace(rejectedSnapshot(s.rejected, now), now)
 	b.add(&s.tail, noIdentity)
 
-	families := make([]*dto.MetricFamily, 0, len(b.families))
+	families := make([]*family, 0, len(b.families))
 	for _, f := range b.families {
 		families = append(families, f)
 	}
-	slices.SortFunc(families, func(x, y *dto.MetricFamily) int { return strings.Compare(*x.Name, *y.Name) })
+	slices.SortFunc(families, func(x, y *family) int { return strings.Compare(*x.Name, *y.Name) })
 	s.series = len(b.seen)
 	return &page{families: families, expires: b.expires}
 }
@@ -71,7 +78,7 @@ type builder struct {
 	store    *Store
 	now      time.Time
 	expires  time.Time
-	families map[string]*dto.MetricFamily
+	families map[string]*family
 	seen     map[string]struct{} // keys of the series on the page
 }
 
@@ -118,10 +125,10 @@ func (b *builder) addRow(r *row) string {
 	}
 	b.seen[r.key] = struct{}{}
 	if f == nil {
-		f = &dto.MetricFamily{Name: &d.Name, Help: &d.Help, Type: typ.Enum()}
+		f = &family{MetricFamily: &dto.MetricFamily{Name: &d.Name, Help: &d.Help, Type: typ.Enum()}}
 		b.families[d.Name] = f
 	}
-	f.Metric = append(f.Metric, r.metric)
+	f.Metric, f.rows = append(f.Metric, r.metric), append(f.rows, r)
 	return ""
 }
 
@@ -139,10 +146,11 @@ func (e *entry) render(id *identity) {
 	for i, p := range e.kept {
 		r := &rows[i]
 		if sameLabels && i < len(old) && sameSeries(old[i].point, p) {
-			*r = row{labels: old[i].labels, key: old[i].key, reason: old[i].reason}
+			*r = row{labels: old[i].labels, key: old[i].key, series: old[i].series, reason: old[i].reason}
 		} else {
 			r.labels, r.reason = labels.of(p)
 			r.key = seriesKey(p.Desc.Name, r.labels)
+			r.series = seriesText(p.Desc.Name, r.labels)
 		}
 		r.point, r.counted = p, samePoints && old[i].counted
 		r.metric = values.metric(p, r.labels)

@@ -4,7 +4,6 @@ package collector
 
 import (
 	"math"
-	"slices"
 	"sync"
 	"time"
 
@@ -132,13 +131,22 @@ func (s *Store) SetSimulated(layer string, simulated bool) {
 // them, since it sorts labels in place; HandlerConfig.Extra is the way to add
 // the families of a registry.
 func (s *Store) Gather() ([]*dto.MetricFamily, error) {
-	now := time.Now()
+	page := s.current(time.Now())
+	families := make([]*dto.MetricFamily, len(page.families))
+	for i, f := range page.families {
+		families[i] = f.MetricFamily
+	}
+	return families, nil
+}
+
+// current returns the page as it is now.
+func (s *Store) current(now time.Time) *page {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.page == nil || now.After(s.page.expires) {
 		s.page = s.build(now)
 	}
-	return slices.Clone(s.page.families), nil
+	return s.page
 }
 
 // tried reports whether every named source has been read once, well or badly.

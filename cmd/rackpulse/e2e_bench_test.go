@@ -26,7 +26,7 @@ import (
 // processes for one scrape, the time to the answer as the client sees it, the
 // share of a core that sampling costs without scrapes, and the summed PSS.
 func BenchmarkAgent(b *testing.B) {
-	url, pids := startBenchAgent(b)
+	url, pids := startBenchAgent(b, filepath.Join(testtool.Root(), "build", "fakedcgm"), "{source: dcgm, interval: 1s}")
 	idle := cpuSeconds(b, pids)
 	const quiet = 20 * time.Second
 	time.Sleep(quiet)
@@ -59,8 +59,9 @@ func BenchmarkAgent(b *testing.B) {
 	b.ReportMetric(float64(series), "series")
 }
 
-// startBenchAgent starts the agent and returns its page and the processes.
-func startBenchAgent(b *testing.B) (url string, pids []int) {
+// startBenchAgent starts the agent over the DCGM in a folder and returns its page
+// and the processes. gpu is that part of the configuration.
+func startBenchAgent(b *testing.B, library, gpu string) (url string, pids []int) {
 	b.Helper()
 	root := testtool.Root()
 	dir := b.TempDir()
@@ -68,17 +69,29 @@ func startBenchAgent(b *testing.B) (url string, pids []int) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	config := "node: gpu001\nsite_file: site.yml\ngpu: {source: dcgm, interval: 1s}\nfacility:\n"
+	config := "node: gpu001\nsite_file: site.yml\ngpu: " + gpu + "\nfacility:\n"
 	for device, text := range benchRack() {
 		writeBench(b, filepath.Join(dir, device+".prom"), text)
 		config += fmt.Sprintf("- {device: %s, driver: textfile, interval: 10m, textfile: {path: %q}}\n", device, filepath.Join(dir, device+".prom"))
 	}
 	writeBench(b, filepath.Join(dir, "site.yml"), string(example))
 	writeBench(b, filepath.Join(dir, "agent.yml"), config)
-	writeBench(b, filepath.Join(dir, "gpus"), "gpus 8\n")
 	ln := freePort(b)
-	cmd := exec.Command(filepath.Join(root, "build", "rackpulse"), "agent", "--config.file="+filepath.Join(dir, "agent.yml"), "--web.listen-address="+ln)
-	cmd.Env = append(os.Environ(), "LD_LIBRARY_PATH="+filepath.Join(root, "build", "fakedcgm"), "FAKEDCGM_SCRIPT="+filepath.Join(dir, "gpus"))
+	url = "http://" + ln + "/metrics"
+	pid := startBench(b, library, url, func(page string) bool {
+		return strings.Count(page, "\nrack_inlet_temperature_celsius{") == 3 && strings.Contains(page, "\nswitch_port_up{")
+	}, filepath.Join(root, "build", "rackpulse"), "agent", "--config.file="+filepath.Join(dir, "agent.yml"), "--web.listen-address="+ln)
+	return url, append(childPIDs(b, pid), pid)
+}
+
+// startBench starts a process over the DCGM in a folder and waits until its page
+// has 8 GPUs and what complete wants.
+func startBench(b *testing.B, library, url string, complete func(page string) bool, argv ...string) (pid int) {
+	b.Helper()
+	script := filepath.Join(b.TempDir(), "gpus")
+	writeBench(b, script, "gpus 8\n")
+	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.Env = append(os.Environ(), "LD_LIBRARY_PATH="+library, "FAKEDCGM_SCRIPT="+script, "DISABLE_STARTUP_VALIDATE=true")
 	cmd.Stderr = os.Stderr
 	if err := cmd.Start(); err != nil {
 		b.Fatal(err)
@@ -87,22 +100,20 @@ func startBenchAgent(b *testing.B) (url string, pids []int) {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
-	url = "http://" + ln + "/metrics"
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(100 * time.Millisecond) {
 		page := ""
 		if resp, err := http.Get(url); err == nil {
 			data, _ := io.ReadAll(resp.Body)
 			_ = resp.Body.Close()
 			page = string(data)
 		}
-		if strings.Count(page, "\nDCGM_FI_DEV_GPU_TEMP{") == 8 && strings.Count(page, "\nrack_inlet_temperature_celsius{") == 3 && strings.Contains(page, "\nswitch_port_up{") {
-			break
+		if strings.Count(page, "\nDCGM_FI_DEV_GPU_TEMP{") == 8 && complete(page) {
+			return cmd.Process.Pid
 		}
 		if time.Now().After(deadline) {
-			b.Fatalf("the agent does not show 8 GPUs and a rack:\n%s", tailOf(page, 30))
+			b.Fatalf("%s does not show all it should:\n%s", argv[0], tailOf(page, 30))
 		}
 	}
-	return url, append(childPIDs(b, cmd.Process.Pid), cmd.Process.Pid)
 }
 
 // benchRack is one rack's devices as text files.

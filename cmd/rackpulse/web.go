@@ -78,7 +78,7 @@ func newRegistry(reloadStatus func() (bool, time.Time)) *prometheus.Registry {
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(
 		collectors.NewGoCollector(),
-		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		newProcessCollector(),
 		versioncollector.NewCollector("rackpulse"),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "rackpulse_config_last_reload_successful",
