@@ -21,6 +21,15 @@ const (
 	fieldTemp     = "DCGM_FI_DEV_GPU_TEMP"
 	fieldXID      = "DCGM_FI_DEV_XID_ERRORS"
 	fieldDriver   = "DCGM_FI_DRIVER_VERSION"
+	fieldSRAM     = "DCGM_FI_DEV_THRESHOLD_SRM"           // 0 or 1
+	fieldRecovery = "DCGM_FI_DEV_GET_GPU_RECOVERY_ACTION" // see recoveryActions
+)
+
+// What has no name in DCGM goes from the source to the page under ours.
+const (
+	fieldLinkUp         = "rackpulse_gpu_nvlink_up" // 0 or 1; the label is the link
+	fieldInstanceMemory = "rackpulse_gpu_instance_memory_bytes"
+	fieldInstanceSMs    = "rackpulse_gpu_instance_multiprocessors"
 )
 
 var alwaysRead = []string{fieldThrottle, fieldMargin, fieldSlowdown, fieldTemp, fieldXID}
@@ -49,6 +58,24 @@ var slowFields = []string{
 	"DCGM_FI_DEV_SHUTDOWN_TEMP",
 	"DCGM_FI_DEV_FAN_SPEED",
 	"DCGM_FI_DEV_VGPU_LICENSE_STATUS",
+	fieldSRAM,
+	fieldRecovery,
+	fieldLinkUp,
+	fieldInstanceMemory,
+	fieldInstanceSMs,
+	"DCGM_FI_DEV_NVLINK_ERROR_DL_*",
+	"DCGM_FI_DEV_NVLINK_COUNT_*",
+	"DCGM_FI_DEV_PCIE_COUNT_*",
+	"DCGM_FI_DEV_C2C_*",
+	"DCGM_FI_DEV_FABRIC_*",
+	"DCGM_FI_DEV_MAX_*",
+	"DCGM_FI_DEV_APP_*",
+	"DCGM_FI_DEV_MIG_M*",
+	"DCGM_FI_DEV_GPU_MAX_OP_TEMP",
+	"DCGM_FI_DEV_MEM_MAX_OP_TEMP",
+	"DCGM_FI_DEV_COMPUTE_MODE",
+	"DCGM_FI_DEV_PERSISTENCE_MODE",
+	"DCGM_FI_DEV_VIRTUAL_MODE",
 }
 
 // isSlow tells whether a field is one of slowFields.

@@ -75,8 +75,8 @@ type nvmlGPU struct {
 	mig       bool // MIG mode is on
 	instances []nvmlInstance
 
-	nvlink rate           // KiB
-	crc    map[int]uint64 // by link
+	rates map[string]*rate           // of NVLink traffic in KiB, by field
+	links map[string]map[int]float64 // counts by field and link
 }
 
 // nvmlInstance is one MIG GPU instance.
@@ -314,7 +314,7 @@ func (s *nvmlSource) readInstance(g *nvmlGPU, instance *nvmlInstance, values []V
 	good := false
 	for i := range s.calls {
 		c := &s.calls[i]
-		if c.scope != ofInstance || c.instead && good {
+		if c.scope != ofInstance && c.scope != onlyInstance || c.instead && good {
 			continue
 		}
 		var ret nvml.Return

@@ -17,9 +17,10 @@ import (
 type nvmlScope int
 
 const (
-	ofGPU      nvmlScope = iota
-	notMIG               // the whole GPU, and not where MIG is on: utilisations
-	ofInstance           // a MIG instance where there are any: memory
+	ofGPU        nvmlScope = iota
+	notMIG                 // the whole GPU, and not where MIG is on: utilisations
+	ofInstance             // a MIG instance where there are any: memory
+	onlyInstance           // a MIG instance
 )
 
 // covers tells whether a call is one of the whole GPU's, as it is now.
@@ -29,20 +30,25 @@ func (s nvmlScope) covers(g *nvmlGPU) bool {
 		return !g.mig
 	case ofInstance:
 		return len(g.instances) == 0
+	case onlyInstance:
+		return false
 	}
 	return true
 }
 
 // maxResults is how many fields one call gives at most.
-const maxResults = 4
+const maxResults = 5
 
 // nvmlCall is one function of NVML and the fields that it gives.
 type nvmlCall struct {
 	symbol string // which the library must have
 	and    string // and this one
 	fields []string
-	read   func(g *nvmlGPU, d nvml.Device, v *[maxResults]float64) nvml.Return
-	scope  nvmlScope
+	read   nvmlRead
+	// many, instead of read, gives any number of values of the one field, each with
+	// its label.
+	many  func(d nvml.Device, add func(label string, v float64)) nvml.Return
+	scope nvmlScope
 	// instead: only if the call before it in the table gave nothing.
 	instead bool
 
@@ -51,7 +57,10 @@ type nvmlCall struct {
 	want    [maxResults]bool
 }
 
-// nvmlCalls is the table of all calls. Units are DCGM's: NVML has milliwatts and
+// nvmlRead makes a call and puts its results into v, in the order of the fields.
+type nvmlRead func(g *nvmlGPU, d nvml.Device, v *[maxResults]float64) nvml.Return
+
+// nvmlCalls is the table of the calls for the fields that most want; nvmlMore has the others. Units are DCGM's: NVML has milliwatts and
 // bytes where DCGM has watts and MiB.
 //
 // DCGM_FI_PROF_PCIE_TX_BYTES and its sister are not here: they are means over
@@ -92,7 +101,7 @@ var nvmlCalls = []nvmlCall{
 	{symbol: "nvmlDeviceGetClockInfo", fields: []string{"DCGM_FI_DEV_MEM_CLOCK"}, read: one(func(d nvml.Device) (uint32, nvml.Return) {
 		return d.GetClockInfo(nvml.CLOCK_MEM)
 	})},
-	{symbol: "nvmlDeviceGetMemoryInfo_v2", fields: []string{"DCGM_FI_DEV_FB_TOTAL", "DCGM_FI_DEV_FB_FREE", "DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_FB_RESERVED"},
+	{symbol: "nvmlDeviceGetMemoryInfo_v2", fields: []string{"DCGM_FI_DEV_FB_TOTAL", "DCGM_FI_DEV_FB_FREE", "DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_FB_RESERVED", "DCGM_FI_DEV_FB_USED_PERCENT"},
 		read: readMemory2, scope: ofInstance},
 	// The older call counts reserved memory as used.
 	{symbol: "nvmlDeviceGetMemoryInfo", fields: []string{"DCGM_FI_DEV_FB_TOTAL", "DCGM_FI_DEV_FB_FREE", "DCGM_FI_DEV_FB_USED"},
@@ -122,14 +131,14 @@ var nvmlCalls = []nvmlCall{
 	// Its name before driver 535.
 	{symbol: "nvmlDeviceGetCurrentClocksThrottleReasons", fields: []string{fieldThrottle}, read: one(nvml.Device.GetCurrentClocksThrottleReasons), instead: true},
 	{symbol: "nvmlDeviceGetFieldValues", fields: []string{"DCGM_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL"}, read: oneField(nvml.FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL)},
-	{symbol: "nvmlDeviceGetNvLinkErrorCounter", fields: []string{"DCGM_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL"}, and: "nvmlDeviceGetNvLinkState", read: readNVLinkCRC, instead: true},
-	{symbol: "nvmlDeviceGetFieldValues", fields: []string{"DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL"}, read: readNVLinkRate},
+	{symbol: "nvmlDeviceGetNvLinkErrorCounter", fields: []string{"DCGM_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL"}, and: "nvmlDeviceGetNvLinkState", read: sumOfErrors("crc_flit", nvml.NVLINK_ERROR_DL_CRC_FLIT), instead: true},
+	{symbol: "nvmlDeviceGetFieldValues", fields: []string{"DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL"}, read: linkRate("both", allLinks, nvml.FI_DEV_NVLINK_THROUGHPUT_DATA_TX, nvml.FI_DEV_NVLINK_THROUGHPUT_DATA_RX)},
 }
 
 // wanted returns the calls that give at least one of the configured fields.
 func (s *nvmlSource) wanted() []nvmlCall {
 	var list []nvmlCall
-	for _, c := range nvmlCalls {
+	for _, c := range slices.Concat(nvmlCalls, nvmlMore) {
 		used := false
 		for i, field := range c.fields {
 			c.want[i] = slices.Contains(s.cfg.Fields, field)
@@ -150,7 +159,14 @@ func (c *nvmlCall) call(g *nvmlGPU, d nvml.Device, off *time.Time, values []Valu
 		return values, nvml.ERROR_NOT_SUPPORTED
 	}
 	var v [maxResults]float64
-	ret := c.read(g, d, &v)
+	var ret nvml.Return
+	if c.many != nil {
+		ret = c.many(d, func(label string, v float64) {
+			values = append(values, Value{Field: c.fields[0], Label: label, V: v})
+		})
+	} else {
+		ret = c.read(g, d, &v)
+	}
 	if ret != nvml.SUCCESS {
 		if unsupported(ret) {
 			*off = now.Add(unsupportedFor)
@@ -158,7 +174,7 @@ func (c *nvmlCall) call(g *nvmlGPU, d nvml.Device, off *time.Time, values []Valu
 		return values, ret
 	}
 	for i, field := range c.fields {
-		if c.want[i] {
+		if c.want[i] && c.many == nil {
 			values = append(values, Value{Field: field, V: v[i]})
 		}
 	}
@@ -181,7 +197,7 @@ type number interface {
 }
 
 // one reads a single number.
-func one[N number](get func(nvml.Device) (N, nvml.Return)) func(*nvmlGPU, nvml.Device, *[maxResults]float64) nvml.Return {
+func one[N number](get func(nvml.Device) (N, nvml.Return)) nvmlRead {
 	return func(_ *nvmlGPU, d nvml.Device, v *[maxResults]float64) nvml.Return {
 		n, ret := get(d)
 		v[0] = float64(n)
@@ -190,7 +206,7 @@ func one[N number](get func(nvml.Device) (N, nvml.Return)) func(*nvmlGPU, nvml.D
 }
 
 // milli reads milliwatts as watts.
-func milli(get func(nvml.Device) (uint32, nvml.Return)) func(*nvmlGPU, nvml.Device, *[maxResults]float64) nvml.Return {
+func milli(get func(nvml.Device) (uint32, nvml.Return)) nvmlRead {
 	return func(_ *nvmlGPU, d nvml.Device, v *[maxResults]float64) nvml.Return {
 		n, ret := get(d)
 		v[0] = float64(n) / 1000
@@ -198,11 +214,11 @@ func milli(get func(nvml.Device) (uint32, nvml.Return)) func(*nvmlGPU, nvml.Devi
 	}
 }
 
-func ecc(kind nvml.MemoryErrorType, counter nvml.EccCounterType) func(*nvmlGPU, nvml.Device, *[maxResults]float64) nvml.Return {
+func ecc(kind nvml.MemoryErrorType, counter nvml.EccCounterType) nvmlRead {
 	return one(func(d nvml.Device) (uint64, nvml.Return) { return d.GetTotalEccErrors(kind, counter) })
 }
 
-func retired(cause nvml.PageRetirementCause) func(*nvmlGPU, nvml.Device, *[maxResults]float64) nvml.Return {
+func retired(cause nvml.PageRetirementCause) nvmlRead {
 	return one(func(d nvml.Device) (int, nvml.Return) {
 		pages, ret := d.GetRetiredPages(cause)
 		return len(pages), ret
@@ -224,6 +240,9 @@ func readUtilisation(_ *nvmlGPU, d nvml.Device, v *[maxResults]float64) nvml.Ret
 func readMemory2(_ *nvmlGPU, d nvml.Device, v *[maxResults]float64) nvml.Return {
 	m, ret := d.GetMemoryInfo_v2()
 	v[0], v[1], v[2], v[3] = mebibytes(m.Total), mebibytes(m.Free), mebibytes(m.Used), mebibytes(m.Reserved)
+	if m.Total > m.Reserved { // a ratio, whatever its name
+		v[4] = float64(m.Used) / float64(m.Total-m.Reserved)
+	}
 	return ret
 }
 
@@ -248,88 +267,8 @@ func readRemappedRows(_ *nvmlGPU, d nvml.Device, v *[maxResults]float64) nvml.Re
 	return ret
 }
 
-// readNVLinkCRC sums the links' errors. A link that is down keeps what it had,
-// so that the sum does not fall.
-func readNVLinkCRC(g *nvmlGPU, d nvml.Device, v *[maxResults]float64) nvml.Return {
-	for link := range nvml.NVLINK_MAX_LINKS {
-		state, ret := d.GetNvLinkState(link)
-		if ret == nvml.ERROR_GPU_IS_LOST {
-			return ret
-		}
-		if ret != nvml.SUCCESS {
-			break // the card has no more
-		}
-		if state != nvml.FEATURE_ENABLED {
-			continue
-		}
-		n, ret := d.GetNvLinkErrorCounter(link, nvml.NVLINK_ERROR_DL_CRC_FLIT)
-		if ret != nvml.SUCCESS {
-			return ret
-		}
-		g.crc[link] = n
-	}
-	if len(g.crc) == 0 {
-		return nvml.ERROR_NOT_SUPPORTED
-	}
-	for _, n := range g.crc {
-		v[0] += float64(n)
-	}
-	return nvml.SUCCESS
-}
-
-// allLinks is the scope of field values that sums over the NVLinks.
-const allLinks = math.MaxUint32
-
-// readNVLinkRate is what all links sent and received in MiB/s since the last
-// pass, as DCGM has it; protocol overhead is not in it.
-func readNVLinkRate(g *nvmlGPU, d nvml.Device, v *[maxResults]float64) nvml.Return {
-	list := []nvml.FieldValue{
-		{FieldId: nvml.FI_DEV_NVLINK_THROUGHPUT_DATA_TX, ScopeId: allLinks},
-		{FieldId: nvml.FI_DEV_NVLINK_THROUGHPUT_DATA_RX, ScopeId: allLinks},
-	}
-	if ret := d.GetFieldValues(list); ret != nvml.SUCCESS {
-		return ret
-	}
-	sum := 0.0
-	for i := range list {
-		n, ret := fieldNumber(&list[i])
-		if ret != nvml.SUCCESS {
-			return ret
-		}
-		sum += n
-	}
-	at := time.Now()
-	if list[0].Timestamp > 0 {
-		at = time.UnixMicro(list[0].Timestamp)
-	}
-	kibibytes, ok := g.nvlink.next(sum, at)
-	if !ok {
-		return nvml.ERROR_NO_DATA // until the next pass
-	}
-	v[0] = math.Floor(kibibytes / 1024)
-	return nvml.SUCCESS
-}
-
-// rate turns a counter into a rate.
-type rate struct {
-	value float64
-	at    time.Time
-}
-
-// next returns the rate per second since the last value, or false where there
-// is none or the counter began anew.
-func (r *rate) next(value float64, at time.Time) (float64, bool) {
-	last := *r
-	r.value, r.at = value, at
-	seconds := at.Sub(last.at).Seconds()
-	if last.at.IsZero() || value < last.value || seconds <= 0 {
-		return 0, false
-	}
-	return (value - last.value) / seconds, true
-}
-
 // oneField reads one field value.
-func oneField(id uint32) func(*nvmlGPU, nvml.Device, *[maxResults]float64) nvml.Return {
+func oneField(id uint32) nvmlRead {
 	return func(_ *nvmlGPU, d nvml.Device, v *[maxResults]float64) nvml.Return {
 		list := []nvml.FieldValue{{FieldId: id}}
 		ret := d.GetFieldValues(list)

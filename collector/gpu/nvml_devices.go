@@ -92,7 +92,7 @@ func (s *nvmlSource) found(old []*nvmlGPU, index int, handle nvml.Device, uuid s
 // add appends a GPU to the list, a new one for nil.
 func (s *nvmlSource) add(g *nvmlGPU, index int) *nvmlGPU {
 	if g == nil {
-		g = &nvmlGPU{crc: make(map[int]uint64)}
+		g = &nvmlGPU{rates: make(map[string]*rate), links: make(map[string]map[int]float64)}
 	}
 	if g.device.Index == "" || g.index != index {
 		g.index, g.static = index, false

@@ -42,7 +42,7 @@ func TestAgentDocs(t *testing.T) {
 		}
 	}
 	code := make(map[string][]string)
-	for _, c := range nvmlCalls {
+	for _, c := range nvmlCalls { // docs/gpu.md has the others
 		for _, field := range c.fields {
 			code[field] = append(code[field], c.symbol)
 		}

@@ -101,7 +101,7 @@ func TestDCGMReaders(t *testing.T) {
 
 // TestNVMLCallsClass: fields that come with one call are of one class.
 func TestNVMLCallsClass(t *testing.T) {
-	for _, c := range nvmlCalls {
+	for _, c := range slices.Concat(nvmlCalls, nvmlMore) {
 		for _, field := range c.fields {
 			if isSlow(field) != isSlow(c.fields[0]) {
 				t.Errorf("%s: %s and %s are of two classes", c.symbol, c.fields[0], field)

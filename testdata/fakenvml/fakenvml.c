@@ -15,6 +15,7 @@
 //   init CODE               nvmlInit fails with this code
 //   lost GPU                every call on this GPU says GPU_IS_LOST
 //   mig GPU N               MIG is on, with N GPU instances
+//   profile TEXT            their profile (1g.10gb)
 //   value GPU KEY VALUE     a result; GPU an id or * for all; KEY the function, or
 //                           function.what where it has several results; VALUE a
 //                           number in NVML's unit, or notsupported, notfound,
@@ -26,8 +27,9 @@
 //
 // FAKENVML_LOG names a file that gets one line for each call. FAKENVML_DEVICE names
 // one that is open while NVML is started, as /dev/nvidia0 would be.
-// Compiled with FAKE_OLD the library lacks what driver 390 lacked; with
-// FAKE_BROKEN it lacks a function that nothing works without.
+// Compiled with FAKE_OLD the library lacks what driver 390 lacked, with FAKE_LEAN
+// what only further counters need, and with FAKE_BROKEN a function that nothing
+// works without.
 
 #include "fakenvml.h"
 
@@ -165,7 +167,7 @@ nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t d, char *name, unsigned length)
 	if (device->instance < 0)
 		snprintf(name, length, "%s", script.model);
 	else
-		snprintf(name, length, "%s MIG 1g.10gb", script.model);
+		snprintf(name, length, "%s MIG %s", script.model, script.profile);
 	return leave(NVML_SUCCESS);
 }
 
@@ -225,8 +227,10 @@ nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t d, nvmlPciInfo_t *pci)
 nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t d, unsigned *current, unsigned *pending)
 {
 	ENTER_DEVICE(d);
-	*current = *pending = script.migmode[device->id];
-	return leave(NVML_SUCCESS);
+	double mode = script.migmode[device->id];
+	nvmlReturn_t result = value(device, __func__, NULL, &mode);
+	*current = *pending = mode;
+	return leave(result);
 }
 
 nvmlReturn_t nvmlDeviceGetMaxMigDeviceCount(nvmlDevice_t d, unsigned *n)

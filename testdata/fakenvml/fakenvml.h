@@ -51,7 +51,7 @@ struct xid {
 struct script {
 	int gpus;
 	unsigned ids[MAX_GPUS];
-	char model[96], driver[64];
+	char model[96], driver[64], profile[32];
 	bool lost[MAX_GPUS]; // by id, as mig
 	int mig[MAX_GPUS];
 	bool migmode[MAX_GPUS];
@@ -114,5 +114,18 @@ nvmlReturn_t value(const struct nvmlDevice_st *device, const char *function, con
 		if (entered != NVML_SUCCESS) \
 			return leave(entered); \
 	} while (0)
+
+// READING is a function with one result, NAME as what when it is asked with a
+// selector, DEFAULT an idle H100's value.
+#define READING(function, type, default_value) \
+	nvmlReturn_t function(nvmlDevice_t d, type *result) \
+	{ \
+		ENTER_DEVICE(d); \
+		double n = default_value; \
+		nvmlReturn_t r = value(device, __func__, NULL, &n); \
+		if (r == NVML_SUCCESS) \
+			*result = n; \
+		return leave(r); \
+	}
 
 #endif

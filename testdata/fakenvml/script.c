@@ -85,6 +85,8 @@ static void read_line(char *line)
 		snprintf(script.model, sizeof script.model, "%.95s", line + 6);
 	} else if (!strncmp(line, "driver ", 7)) {
 		snprintf(script.driver, sizeof script.driver, "%.63s", line + 7);
+	} else if (!strncmp(line, "profile ", 8)) {
+		snprintf(script.profile, sizeof script.profile, "%.31s", line + 8);
 	} else if (sscanf(line, "init %d", &b) == 1) {
 		script.init = b;
 	} else if (sscanf(line, "lost %u", &a) == 1 && a < MAX_GPUS) {
@@ -121,6 +123,7 @@ void refresh(void)
 	script.ids[1] = 1;
 	strcpy(script.model, "NVIDIA H100 80GB HBM3");
 	strcpy(script.driver, "550.163.01");
+	strcpy(script.profile, "1g.10gb");
 	FILE *f = path ? fopen(path, "r") : NULL;
 	char line[256];
 	while (f && fgets(line, sizeof line, f))

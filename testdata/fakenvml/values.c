@@ -6,19 +6,6 @@
 
 #define MIB (1024.0 * 1024.0)
 
-// READING is a function with one result, NAME as what when it is asked with a
-// selector, DEFAULT an idle H100's value.
-#define READING(function, type, default_value) \
-	nvmlReturn_t function(nvmlDevice_t d, type *result) \
-	{ \
-		ENTER_DEVICE(d); \
-		double n = default_value; \
-		nvmlReturn_t r = value(device, __func__, NULL, &n); \
-		if (r == NVML_SUCCESS) \
-			*result = n; \
-		return leave(r); \
-	}
-
 READING(nvmlDeviceGetPowerUsage, unsigned, (95 + device->id) * 1000)
 READING(nvmlDeviceGetPowerManagementLimit, unsigned, 700000)
 READING(nvmlDeviceGetEnforcedPowerLimit, unsigned, 650000)
@@ -58,9 +45,14 @@ nvmlReturn_t nvmlDeviceGetTemperature(nvmlDevice_t d, nvmlTemperatureSensors_t s
 nvmlReturn_t nvmlDeviceGetTemperatureThreshold(nvmlDevice_t d, nvmlTemperatureThresholds_t kind, unsigned *celsius)
 {
 	ENTER_DEVICE(d);
-	bool slowdown = kind == NVML_TEMPERATURE_THRESHOLD_SLOWDOWN;
-	double n = slowdown ? 87 : 92;
-	nvmlReturn_t r = value(device, __func__, slowdown ? "slowdown" : "shutdown", &n);
+	static const struct {
+		const char *name;
+		double celsius;
+	} kinds[] = { { "shutdown", 92 }, { "slowdown", 87 }, { "memmax", 95 }, { "gpumax", 85 } };
+	if (kind > NVML_TEMPERATURE_THRESHOLD_GPU_MAX)
+		return leave(NVML_ERROR_INVALID_ARGUMENT);
+	double n = kinds[kind].celsius;
+	nvmlReturn_t r = value(device, __func__, kinds[kind].name, &n);
 	*celsius = n;
 	return leave(r);
 }
@@ -100,8 +92,8 @@ nvmlReturn_t nvmlDeviceGetDecoderUtilization(nvmlDevice_t d, unsigned *percent, 
 nvmlReturn_t nvmlDeviceGetClockInfo(nvmlDevice_t d, nvmlClockType_t type, unsigned *mhz)
 {
 	ENTER_DEVICE(d);
-	double n = type == NVML_CLOCK_SM ? 345 : 1593;
-	nvmlReturn_t r = value(device, __func__, type == NVML_CLOCK_SM ? "sm" : "mem", &n);
+	double n = type == NVML_CLOCK_SM ? 345 : type == NVML_CLOCK_VIDEO ? 765 : 1593;
+	nvmlReturn_t r = value(device, __func__, type == NVML_CLOCK_SM ? "sm" : type == NVML_CLOCK_VIDEO ? "video" : "mem", &n);
 	*mhz = n;
 	return leave(r);
 }
@@ -113,7 +105,12 @@ static nvmlReturn_t memory(struct nvmlDevice_st *device, const char *function, d
 	*total = 81920 * MIB / part;
 	*reserved = 1024 * MIB / part;
 	*used = 0;
-	return value(device, function, "used", used);
+	nvmlReturn_t r = value(device, function, "used", used);
+	if (r == NVML_SUCCESS)
+		r = value(device, function, "total", total);
+	if (r == NVML_SUCCESS)
+		r = value(device, function, "reserved", reserved);
+	return r;
 }
 
 nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t d, nvmlMemory_t *m)
@@ -190,10 +187,11 @@ nvmlReturn_t nvmlDeviceGetNvLinkErrorCounter(nvmlDevice_t d, unsigned link, nvml
 	unsigned long long *errors)
 {
 	ENTER_DEVICE(d);
-	if (link >= 18 || counter != NVML_NVLINK_ERROR_DL_CRC_FLIT)
+	static const char *const kinds[] = { "replay.", "recovery.", "", "data." };
+	if (link >= 18 || counter > NVML_NVLINK_ERROR_DL_CRC_DATA)
 		return leave(NVML_ERROR_INVALID_ARGUMENT);
-	char what[16];
-	snprintf(what, sizeof what, "%u", link);
+	char what[24];
+	snprintf(what, sizeof what, "%s%u", kinds[counter], link);
 	double n = 0;
 	nvmlReturn_t r = value(device, __func__, what, &n);
 	*errors = n;
@@ -245,7 +243,36 @@ nvmlReturn_t nvmlDeviceGetRemappedRows(nvmlDevice_t d, unsigned *correctable, un
 	return leave(r);
 }
 
-// Field values have their own results; KEY is nvmlDeviceGetFieldValues.ID.
+// has tells whether an H100 with the driver of the stand-in has a field value: no
+// counters of NVLink 5, no C2C links and no recovery action.
+static bool has(unsigned id)
+{
+	return !(id >= 170 && id <= 172) && !(id >= 201 && id <= 225) && id != NVML_FI_DEV_GET_GPU_RECOVERY_ACTION && id < 260;
+}
+
+// field_value looks up a field value by its ID, or by ID.SCOPE.
+static nvmlReturn_t field_value(struct nvmlDevice_st *device, const char *function, const nvmlFieldValue_t *v, double *number)
+{
+	unsigned id = v->fieldId;
+	bool of_link = (id >= 138 && id <= 141) || (id >= 161 && id <= 166) || (id >= 201 && id <= 225);
+	if (of_link && v->scopeId >= 18 && v->scopeId != UINT32_MAX)
+		return NVML_ERROR_INVALID_ARGUMENT;
+	char what[32];
+	snprintf(what, sizeof what, "%u", id);
+	nvmlReturn_t result = value(device, function, what, number);
+	if (result == NVML_SUCCESS && *number < 0)
+		result = NVML_ERROR_NOT_SUPPORTED;
+	snprintf(what, sizeof what, "%u.%u", id, v->scopeId);
+	double scoped = -1;
+	nvmlReturn_t special = value(device, function, what, &scoped);
+	if (special == NVML_SUCCESS && scoped < 0)
+		return result;
+	*number = scoped;
+	return special;
+}
+
+// Field values have their own results; KEY is nvmlDeviceGetFieldValues.ID or
+// nvmlDeviceGetFieldValues.ID.SCOPE.
 nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t d, int n, nvmlFieldValue_t *list)
 {
 	ENTER_DEVICE(d);
@@ -254,11 +281,9 @@ nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t d, int n, nvmlFieldValue_t *l
 		struct timespec t;
 		clock_gettime(CLOCK_REALTIME, &t);
 		v->timestamp = t.tv_sec * 1000000LL + t.tv_nsec / 1000;
-		double number = v->fieldId == NVML_FI_DEV_MEMORY_TEMP ? 32 : 0;
-		char what[16];
-		snprintf(what, sizeof what, "%u", v->fieldId);
-		v->nvmlReturn = value(device, __func__, what, &number);
-		if (v->fieldId == NVML_FI_DEV_MEMORY_TEMP) {
+		double number = v->fieldId == NVML_FI_DEV_MEMORY_TEMP ? 32 : has(v->fieldId) ? 0 : -1;
+		v->nvmlReturn = field_value(device, __func__, v, &number);
+		if (v->fieldId == NVML_FI_DEV_MEMORY_TEMP || v->fieldId == NVML_FI_DEV_POWER_INSTANT) {
 			v->valueType = NVML_VALUE_TYPE_UNSIGNED_INT;
 			v->value.uiVal = number;
 		} else {
