@@ -32,6 +32,7 @@ var allowed = map[string][]string{
 	"collector/facility": {"site", "config", "collector", "sim"},
 	"lease":              {"site", "ledger", "lease/leasepb"},
 	"lease/leasepb":      {},
+	"action":             {"site", "config", "ledger"},
 	"rules":              {"site", "config"},
 	"alerting":           {},
 	"dashboards":         {},
@@ -44,7 +45,7 @@ var allowed = map[string][]string{
 
 // heavy says which packages may link an expensive or dangerous import.
 var heavy = map[string][]string{
-	"os/exec":                                 {"collector/gpu", "collector/facility", "rules", "testtool", "cmd/rackpulse"},
+	"os/exec":                                 {"collector/gpu", "collector/facility", "action", "rules", "testtool", "cmd/rackpulse"},
 	"github.com/NVIDIA/":                      {"collector/gpu"},
 	"github.com/prometheus/prometheus/tsdb":   {"engine"},
 	"github.com/prometheus/prometheus/rules":  {"engine"},

@@ -180,8 +180,7 @@ func (c *core) step(n *node, v int64, now time.Time, gapFree bool) {
 		c.move(n, Joining, now, "first beat", actorAgent)
 		n.run = 1
 	case Expired:
-		c.move(n, Recovering, now, "beats again after it was lost", actorAgent)
-		n.mark = v
+		c.recover(n, v, now)
 	case Joining, Recovering:
 		c.prove(n, v, now, gapFree)
 	case Suspect:
@@ -189,9 +188,9 @@ func (c *core) step(n *node, v int64, now time.Time, gapFree bool) {
 		c.settle(n, now, "beats again")
 	case Restored:
 		c.resume(n, v, now, "beats again after the registry's own absence", actorAgent)
-	case Ready, Degraded:
-		if n.bad() != (n.state == Degraded) {
-			c.settle(n, now, "its GPUs are as expected again")
+	case Ready, Degraded, Limited, Isolated:
+		if n.state != n.rest() {
+			c.settle(n, now, "nothing is wrong with it any more")
 		}
 	}
 }
@@ -205,19 +204,48 @@ func (c *core) prove(n *node, v int64, now time.Time, gapFree bool) {
 	switch {
 	case n.state == Joining && n.run >= joinBeats:
 		c.settle(n, now, fmt.Sprintf("%d beats without a gap", joinBeats))
-	case n.state == Recovering && v-n.mark >= int64(c.cfg.Cooldown):
-		c.settle(n, now, fmt.Sprintf("no gap for %s", c.cfg.Cooldown))
+	case n.state == Recovering && v-n.mark >= int64(c.cooldown(n)):
+		c.settle(n, now, fmt.Sprintf("no gap for %s", c.cooldown(n)))
 	}
 }
 
-// settle puts a node that beats as it should into Ready, or Degraded with the
-// reason why.
-func (c *core) settle(n *node, now time.Time, reason string) {
-	if n.bad() {
-		c.move(n, Degraded, now, n.gpus.cause, actorRegistry)
+// Bounds of coming back after a loss: evidence of a node that comes and goes.
+const (
+	// cycleWindow is how long a return is remembered.
+	cycleWindow = time.Hour
+	// maxCycles is how often a node may return within the window; one more and
+	// only an operator lets it back.
+	maxCycles = 3
+	// maxDoublings bounds the growth of the cool-down: 16 times the first.
+	maxDoublings = 4
+)
+
+// recover takes a node back that beats again after it was lost.
+func (c *core) recover(n *node, v int64, now time.Time) {
+	if n.cycles == 0 || now.UnixNano()-n.cycleAt > int64(cycleWindow) {
+		n.cycles, n.cycleAt = 0, now.UnixNano()
+	}
+	if n.cycles++; n.cycles > maxCycles {
+		c.move(n, Quarantined, now, fmt.Sprintf("lost %d times within %s: an operator has to clear it", n.cycles, cycleWindow), actorRegistry)
 		return
 	}
-	c.move(n, Ready, now, reason, actorRegistry)
+	c.move(n, Recovering, now, fmt.Sprintf("beats again after it was lost, ready after %s without a gap", c.cooldown(n)), actorAgent)
+	n.mark = v
+}
+
+// cooldown is how long n must beat without a gap after a loss: it doubles with
+// each loss within an hour.
+func (c *core) cooldown(n *node) time.Duration {
+	return c.cfg.Cooldown << min(max(int(n.cycles)-1, 0), maxDoublings)
+}
+
+// settle puts a node that beats as it should into Ready, or into the state that
+// stands for what is wrong with it.
+func (c *core) settle(n *node, now time.Time, reason string) {
+	if n.bad() {
+		reason = n.gpus.cause
+	}
+	c.move(n, n.rest(), now, reason, actorRegistry)
 }
 
 // resume takes n out of Maint or Restored, back to where it was.
@@ -230,11 +258,12 @@ func (c *core) resume(n *node, v int64, now time.Time, reason, actor string) {
 	case Recovering, Expired:
 		c.move(n, Recovering, now, reason, actor)
 		n.mark = v
-	case Draining:
-		c.move(n, Draining, now, reason, actor)
-	case Degraded:
-		n.health().bad = true
-		c.move(n, Degraded, now, orElse(n.gpus.cause, reason), actor)
+	case Draining, Quarantined:
+		c.move(n, n.was, now, reason, actor)
+	case Degraded, Limited, Isolated:
+		g := n.health()
+		g.bad, g.level = true, n.was
+		c.move(n, n.was, now, orElse(g.cause, reason), actor)
 	default:
 		c.settle(n, now, reason)
 	}
@@ -242,6 +271,9 @@ func (c *core) resume(n *node, v int64, now time.Time, reason, actor string) {
 
 // intend carries out the intent of a beat.
 func (c *core) intend(n *node, b *beat, v int64, now time.Time) {
+	if n.state == Quarantined {
+		return // its agent does not talk it out of that
+	}
 	switch b.intent {
 	case intentLeave:
 		if n.state != Draining {

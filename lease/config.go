@@ -28,7 +28,19 @@ type Config struct {
 	// MaxMaintenance is the longest maintenance that an agent may declare for
 	// itself; default 10 min. An operator may declare up to 24 h.
 	MaxMaintenance time.Duration `yaml:"max_maintenance"`
+	// Isolate names the breaches that take a node's work away; nil: those of
+	// DefaultIsolate. All others only keep new work off.
+	Isolate []string `yaml:"isolate"`
+	// Policy is what may be done to nodes, Classes what differs for the classes
+	// of the site file. They are the registry's part "actions".
+	Policy  Policy            `yaml:"-"`
+	Classes map[string]Policy `yaml:"-"`
 }
+
+// DefaultIsolate are the breaches after which work on a GPU gives wrong results
+// or none: a fatal XID, uncorrectable memory errors, a failed row remapping, and
+// a GPU that asks for a reset.
+var DefaultIsolate = []string{"xid_fatal", "ecc_uncorrected", "row_remap_failure", "recovery_action"}
 
 // Bounds of the configuration and of what operators may ask.
 const (
@@ -56,6 +68,9 @@ func (c Config) WithDefaults() Config {
 	def(&c.TTL, 30*time.Second)
 	def(&c.Cooldown, 60*time.Second)
 	def(&c.MaxMaintenance, 10*time.Minute)
+	if c.Isolate == nil {
+		c.Isolate = DefaultIsolate
+	}
 	if c.SuspectMisses == 0 {
 		c.SuspectMisses = 3
 	}

@@ -35,6 +35,12 @@ type core struct {
 	// agentsAt is the virtual time of the next look for agents that are gone.
 	agentsAt int64
 
+	breakers map[breakerKey]*breaker
+	weighAt  int64     // virtual time of the next look at the breakers; 0: none is due
+	closedAt time.Time // of the last breaker
+	health   health
+	intents  map[string]*ledger.Intent // the one open intent of a node
+
 	moves     map[[2]State]uint64
 	refusals  map[string]uint64
 	conflicts map[string]uint64
@@ -63,15 +69,17 @@ type node struct {
 
 	flaps  uint32
 	run    uint8 // gap-free beats in Joining
+	cycles uint8 // returns after a loss, within the hour that began with cycleAt
 	state  State
 	was    State // behind Maint and Restored
 	marked bool  // an intent asked for something that is not undone yet
 
-	reason string
-	held   string // operator who put it into Draining or Maint
-	dup    *rivalry
-	gpus   *gpuSet
-	info   *Hello
+	cycleAt int64 // wall time, Unix nanoseconds
+	reason  string
+	held    string // operator who put it into Draining or Maint
+	dup     *rivalry
+	gpus    *gpuSet
+	info    *Hello
 }
 
 // rivalry is what is known of a second agent with the same node id.
@@ -96,6 +104,7 @@ func newCore(cfg Config, idx *siteIndex, fence uint64, now time.Time) *core {
 		// It starts at one second, so that 0 can mean "never".
 		cfg: cfg.WithDefaults(), site: idx, base: now.Add(-time.Second), seen: now, nextID: fence << 32,
 		nodes: map[string]*node{}, agents: map[string]*facilityAgent{}, owners: map[string]string{},
+		breakers: map[breakerKey]*breaker{}, intents: map[string]*ledger.Intent{},
 		moves: map[[2]State]uint64{}, refusals: map[string]uint64{}, conflicts: map[string]uint64{},
 	}
 }
@@ -112,6 +121,9 @@ func (c *core) clock(now time.Time) int64 {
 		c.pauses++
 	}
 	v := int64(now.Sub(c.base)) - c.paused
+	if gap > pauseGap {
+		c.health.hurt(v)
+	}
 	if gap > pauseGap {
 		c.hold = v + int64(min(pauseGap, c.cfg.BeatInterval))
 		if gap > c.cfg.TTL/2 {
@@ -133,13 +145,16 @@ func (c *core) sweep(now time.Time) {
 		}
 		c.wheel.file(n, c.deadline(n))
 	})
+	if c.weighAt != 0 && v >= c.weighAt {
+		c.weigh(v, now)
+	}
 	c.sweepAgents(v)
 }
 
 // deadline is the virtual time at which silence changes n's state; 0: never.
 func (c *core) deadline(n *node) int64 {
 	switch n.state {
-	case Ready, Degraded, Draining:
+	case Ready, Degraded, Limited, Isolated, Draining:
 		at := n.last + int64(c.cfg.suspectAfter())
 		if n.eof != 0 {
 			at = min(at, n.eof+int64(c.cfg.eofGrace()))
@@ -147,7 +162,7 @@ func (c *core) deadline(n *node) int64 {
 		return at
 	case Recovering:
 		// Ready is due when the cool-down ends, not with the beat after it.
-		return min(n.last+int64(c.cfg.TTL), n.mark+int64(c.cfg.Cooldown))
+		return min(n.last+int64(c.cfg.TTL), n.mark+int64(c.cooldown(n)))
 	case Joining, Suspect:
 		return n.last + int64(c.cfg.TTL)
 	case Maint, Restored:
@@ -167,9 +182,9 @@ func (c *core) fire(n *node, v int64, now time.Time) {
 		case v-n.last > int64(c.cfg.gap()):
 			n.mark = v // a gap: the next beat starts the run anew
 		default:
-			c.settle(n, now, fmt.Sprintf("no gap for %s", c.cfg.Cooldown))
+			c.settle(n, now, fmt.Sprintf("no gap for %s", c.cooldown(n)))
 		}
-	case Ready, Degraded:
+	case Ready, Degraded, Limited, Isolated:
 		reason := fmt.Sprintf("no beat for %s", silent)
 		if n.eof != 0 {
 			reason += fmt.Sprintf(", its stream ended %s ago", time.Duration(v-n.eof).Round(10*time.Millisecond))
@@ -210,11 +225,14 @@ func (c *core) move(n *node, to State, now time.Time, reason, actor string) {
 	if to != Draining && to != Maint && to != Restored && to != Left {
 		n.held = ""
 	}
+	if to == Suspect || to == Expired || to == Isolated || to == Degraded || to == Limited {
+		c.weighAt = c.virtual(now)
+	}
 	if to != Maint && to != Restored {
 		n.was = Unknown
 	}
 	e := ledger.Event{Kind: ledger.KindTransition, From: from.String(), To: to.String(), Reason: reason, Actor: actor}
-	if to == Degraded && n.gpus != nil {
+	if n.faulty() && n.gpus != nil {
 		e.Evidence = n.gpus.evidence()
 	}
 	c.note(n, now, e, c.action(n, from))
@@ -224,10 +242,10 @@ func (c *core) move(n *node, to State, now time.Time, reason, actor string) {
 // action is the action that the transition from one state to n's state asks for.
 func (c *core) action(n *node, from State) string {
 	switch n.state {
-	case Suspect, Degraded, Maint:
+	case Suspect, Degraded, Limited, Maint:
 		n.marked = true
 		return ledger.ActionSuspend
-	case Draining:
+	case Draining, Isolated:
 		n.marked = true
 		return ledger.ActionDrain
 	case Expired:
@@ -249,10 +267,7 @@ func (c *core) note(n *node, now time.Time, e ledger.Event, action string) {
 	record := n.record(now, c)
 	ch.record = &record
 	if action != "" {
-		ch.intent = &ledger.Intent{
-			ID: ch.event.ID, Action: action, Node: n.id, Epoch: n.gen, Created: ch.event.Time, Reason: e.Reason,
-			State: ledger.IntentHeld, Note: "mode observe", Simulated: n.info != nil && n.info.Simulated,
-		}
+		ch.intent = c.ask(n, &ch.event, action)
 	}
 }
 
@@ -269,6 +284,10 @@ func (n *node) record(now time.Time, c *core) ledger.NodeRecord {
 	r := ledger.NodeRecord{
 		Node: n.id, State: n.state.String(), Reason: n.reason, Since: time.Unix(0, n.since).UTC(),
 		Was: n.was.String(), Held: n.held, Epoch: n.gen, AgentEpoch: n.epoch, Flaps: n.flaps, Marked: n.marked,
+		Cycles: n.cycles,
+	}
+	if n.cycles > 0 {
+		r.CycleAt = time.Unix(0, n.cycleAt).UTC()
 	}
 	if n.state == Maint {
 		r.Until = now.Add(time.Duration(n.until - c.virtual(now))).UTC().Round(0)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/rackpulse/rackpulse/ledger"
@@ -187,6 +188,7 @@ type siteIndex struct {
 
 type siteNode struct {
 	rack  string
+	feed  string          // the one feed that all its outlets hang on; empty: several, or unknown
 	class *site.NodeClass // nil: none declared
 }
 
@@ -197,9 +199,13 @@ func indexSite(s *site.Site) *siteIndex {
 	for i := range s.NodeClasses {
 		classes[s.NodeClasses[i].ID] = &s.NodeClasses[i]
 	}
+	feeds := make(map[string]string, len(s.PDUs))
+	for i := range s.PDUs {
+		feeds[s.PDUs[i].ID] = s.PDUs[i].Feed
+	}
 	for i := range s.Nodes {
 		n := &s.Nodes[i]
-		idx.nodes[n.ID] = siteNode{rack: n.Rack, class: classes[n.Class]}
+		idx.nodes[n.ID] = siteNode{rack: n.Rack, feed: soleFeed(n, feeds), class: classes[n.Class]}
 	}
 	for i := range s.PDUs {
 		idx.devices[s.PDUs[i].ID] = true
@@ -220,6 +226,20 @@ func indexSite(s *site.Site) *siteIndex {
 		idx.devices[s.Meters[i].ID] = true
 	}
 	return idx
+}
+
+// soleFeed is the feed that all outlets of n hang on.
+func soleFeed(n *site.Node, feeds map[string]string) string {
+	sole := ""
+	for i, o := range n.Outlets {
+		pdu, _, _ := strings.Cut(o, "/")
+		feed := feeds[pdu]
+		if i > 0 && feed != sole {
+			return ""
+		}
+		sole = feed
+	}
+	return sole
 }
 
 // setSite takes a reloaded site in: nodes that it no longer names have left.

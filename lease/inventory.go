@@ -46,8 +46,9 @@ type gpuSet struct {
 	hash     uint64   // that came with seen
 	known    bool     // seen was told by the agent's present epoch
 	status   InventoryStatus
-	freshAt  int64 // virtual time up to which seen was known to be true
-	breaches []string
+	freshAt  int64    // virtual time up to which seen was known to be true
+	breaches []string // told by the agent
+	alerts   []string // told by alerts, see core.alert
 
 	expected []string // sorted; nil: none accepted yet
 	by, why  string
@@ -55,11 +56,14 @@ type gpuSet struct {
 
 	missing, extra []string
 	diff           string // what is wrong with seen and breaches; "": nothing
+	grade          State  // that diff stands for
 	cause          string // why bad
+	level          State  // that cause stands for
 	bad            bool
 	badRun         uint8 // beats in a row with a diff
 	goodSince      int64 // virtual time since when nothing is wrong; 0: something is
 	notedAt        int64 // virtual time of the last change of the cause
+	levelAt        int64 // virtual time at which the level was last called for
 }
 
 // wrongBeats is how many beats in a row must show a wrong set.
@@ -76,6 +80,17 @@ func (n *node) health() *gpuSet {
 // bad says whether n is known to be unsound.
 func (n *node) bad() bool { return n.gpus != nil && n.gpus.bad }
 
+// rest is the state of n while it beats: Ready, or what is wrong with it.
+func (n *node) rest() State {
+	if n.bad() {
+		return n.gpus.level
+	}
+	return Ready
+}
+
+// faulty says whether n beats but is unsound.
+func (n *node) faulty() bool { return n.state == Degraded || n.state == Limited || n.state == Isolated }
+
 // forget is called when another epoch takes the node: its first list counts.
 func (g *gpuSet) forget() { g.known = false }
 
@@ -88,8 +103,8 @@ func (g *gpuSet) evidence() map[string]string {
 	if len(g.extra) > 0 {
 		e["extra"] = strings.Join(g.extra, ",")
 	}
-	if len(g.breaches) > 0 {
-		e["breaches"] = strings.Join(g.breaches, ",")
+	if all := g.allBreaches(); len(all) > 0 {
+		e["breaches"] = strings.Join(all, ",")
 	}
 	if g.status != Fresh {
 		e["inventory"] = g.status.String()
@@ -198,7 +213,7 @@ func (c *core) expect(n *node, list []string, now time.Time, reason, actor strin
 // compare finds what is wrong with the list and the breaches as they are now.
 func (c *core) compare(n *node) {
 	g := n.gpus
-	g.missing, g.extra, g.diff = nil, nil, ""
+	g.missing, g.extra, g.diff, g.grade = nil, nil, "", Ready
 	var wrong []string
 	class := c.site.nodes[n.id].class
 	switch {
@@ -216,8 +231,12 @@ func (c *core) compare(n *node) {
 	case class != nil && len(g.seen) > 0 && wrongModel(n, class):
 		wrong = append(wrong, fmt.Sprintf("GPU model %q, its class %s has %q", n.info.Facts.GPUModel, class.ID, class.GPUModel))
 	}
-	if len(g.breaches) > 0 {
-		wrong = append(wrong, "breach of "+strings.Join(g.breaches, ", "))
+	if len(wrong) > 0 {
+		g.grade = Degraded
+	}
+	if all := g.allBreaches(); len(all) > 0 {
+		wrong = append(wrong, "breach of "+strings.Join(all, ", "))
+		g.grade = c.cfg.gradeOf(all, g.grade)
 	}
 	g.diff = strings.Join(wrong, "; ")
 }
@@ -235,10 +254,13 @@ func (c *core) judge(n *node, b *beatInventory, v int64, now time.Time, gpus boo
 	case g.badRun < wrongBeats:
 		g.badRun++
 	}
-	cause := ""
+	cause, level := "", g.grade
 	if g.badRun >= wrongBeats {
 		cause = g.diff
 		if old {
+			if level != Isolated {
+				level = Degraded
+			}
 			why := fmt.Sprintf("inventory %s for more than %s", g.status, c.cfg.TTL)
 			if b.reason != "" {
 				why += ": " + b.reason
@@ -248,7 +270,7 @@ func (c *core) judge(n *node, b *beatInventory, v int64, now time.Time, gpus boo
 	}
 	if cause != "" {
 		g.goodSince = 0
-		c.blame(n, cause, v, now)
+		c.blame(n, cause, level, v, now)
 		return
 	}
 	if g.badRun > 0 {
@@ -263,19 +285,27 @@ func (c *core) judge(n *node, b *beatInventory, v int64, now time.Time, gpus boo
 	}
 }
 
-// blame makes n unsound for a cause. While it is degraded already, a new cause
-// is noted, but not more often than once in a cool-down: breaches may flicker.
-func (c *core) blame(n *node, cause string, v int64, now time.Time) {
+// blame makes n unsound for a cause, in the state that it stands for; a graver
+// one counts at once, a milder one when the graver is gone for the cool-down.
+// While n is in that state already, a new cause is noted, but not more often
+// than once in a cool-down: breaches may flicker.
+func (c *core) blame(n *node, cause string, level State, v int64, now time.Time) {
 	g := n.gpus
 	fresh := cause != g.cause
-	g.bad, g.cause = true, cause
-	if !fresh || n.state != Degraded {
+	g.cause = cause
+	if !g.bad || gravity(level) >= gravity(g.level) {
+		g.level, g.levelAt = level, v
+	} else if v-g.levelAt >= int64(c.cfg.Cooldown) {
+		g.level = level
+	}
+	g.bad = true
+	if !fresh || n.state != g.level {
 		return
 	}
 	n.reason = cause
 	if g.notedAt == 0 || v-g.notedAt >= int64(c.cfg.Cooldown) {
 		g.notedAt = v
-		c.note(n, now, ledger.Event{Kind: ledger.KindTransition, From: Degraded.String(), To: Degraded.String(),
+		c.note(n, now, ledger.Event{Kind: ledger.KindTransition, From: n.state.String(), To: n.state.String(),
 			Reason: cause, Actor: actorRegistry, Evidence: g.evidence()}, "")
 	}
 }

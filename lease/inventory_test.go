@@ -211,7 +211,7 @@ func TestBreaches(t *testing.T) {
 	w := readyGPU(t)
 	b := gpuBeat(uuids(0, 8))
 	b.inv.breaches = []string{"gpu_temp_slowdown"}
-	if st := w.beats(2, b); st != Degraded {
+	if st := w.beats(2, b); st != Limited {
 		t.Errorf("state %s", st)
 	}
 	if r := w.c.nodes["gpu001"].reason; r != "breach of gpu_temp_slowdown" {
@@ -226,6 +226,40 @@ func TestBreaches(t *testing.T) {
 	if n := len(w.events) - before; n != 2 {
 		t.Errorf("%d events in two minutes of flicker", n)
 	}
+}
+
+// TestGraverBreach: a breach of the list takes the work away, at once; it counts
+// for the cool-down; then the milder one does; alerts count as well.
+func TestGraverBreach(t *testing.T) {
+	w := readyGPU(t)
+	b := gpuBeat(uuids(0, 8))
+	b.inv.breaches = []string{"gpu_temp_slowdown GPU-a"}
+	w.beats(2, b)
+	w.want("gpu001", Limited)
+	b.inv.breaches = []string{"ecc_uncorrected GPU-a", "gpu_temp_slowdown GPU-a"}
+	w.beats(1, b)
+	w.want("gpu001", Isolated)
+	b.inv.breaches = b.inv.breaches[1:]
+	w.beats(11, b)
+	w.want("gpu001", Isolated)
+	w.beats(1, b)
+	w.want("gpu001", Limited)
+	b.inv.breaches = nil
+	w.beats(13, b)
+	w.want("gpu001", Ready)
+	if err := w.c.alert("gpu001", []string{"xid_fatal alert GPUXidFatal"}, w.now); err != nil {
+		t.Fatal(err)
+	}
+	w.beats(2, b)
+	w.want("gpu001", Isolated)
+	if got := w.actions(); !slices.Equal(got, []string{"suspend", "drain", "suspend", "resume", "drain"}) {
+		t.Errorf("actions %v", got)
+	}
+	if err := w.c.alert("gpu001", nil, w.now); err != nil {
+		t.Fatal(err)
+	}
+	w.beats(13, b)
+	w.want("gpu001", Ready)
 }
 
 func TestDegradedNodeGoesSilent(t *testing.T) {

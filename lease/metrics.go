@@ -40,6 +40,11 @@ var (
 	descStreams     = prometheus.NewDesc("rackpulse_lease_streams", "Open streams of agents.", nil, nil)
 	descPauses      = prometheus.NewDesc("rackpulse_registry_pauses_total", "How often the registry itself stood still for more than a second; all deadlines were moved.", nil, nil)
 	descEpoch       = prometheus.NewDesc("rackpulse_registry_epoch", "Grows with each start or fail-over of the registry.", nil, nil)
+	descBreaker     = prometheus.NewDesc("rackpulse_breaker_open", "1 while a breaker holds actions back.", []string{"scope"}, nil)
+	descRackBreaker = prometheus.NewDesc("rackpulse_breaker_open", "1 while a breaker holds actions back.", []string{"scope", "rack_id"}, nil)
+	descFeedBreaker = prometheus.NewDesc("rackpulse_breaker_open", "1 while a breaker holds actions back.", []string{"scope", "feed"}, nil)
+	descIntents     = prometheus.NewDesc("rackpulse_outbox_intents", "Actions asked for and not done, held ones included.", nil, nil)
+	descHealth      = prometheus.NewDesc("rackpulse_registry_health_score", "0 while the registry trusts itself; each pause of its own adds 1, each 30 s without one takes 1 away. Above 0 it waits longer before it acts.", nil, nil)
 	descPending     = prometheus.NewDesc("rackpulse_ledger_pending_changes", "Changes that are not in the ledger yet.", nil, nil)
 	descFailures    = prometheus.NewDesc("rackpulse_ledger_commit_failures_total", "Transactions that the ledger did not take; they are repeated.", nil, nil)
 	descShed        = prometheus.NewDesc("rackpulse_ledger_shed_events_total", "Old events given up because the ledger took none for too long.", nil, nil)
@@ -71,6 +76,21 @@ func (s *Server) Collect(ch chan<- prometheus.Metric) {
 	for reason, v := range t.refusals {
 		counter(descRefused, v, reason)
 	}
+	for _, b := range t.breakers {
+		switch b.Scope {
+		case ScopeRack:
+			ch <- prometheus.MustNewConstMetric(descRackBreaker, prometheus.GaugeValue, 1, b.Scope, b.ID)
+		case ScopeFeed:
+			ch <- prometheus.MustNewConstMetric(descFeedBreaker, prometheus.GaugeValue, 1, b.Scope, b.ID)
+		default:
+			t.wide[b.Scope] = 1
+		}
+	}
+	for scope, v := range t.wide {
+		ch <- prometheus.MustNewConstMetric(descBreaker, prometheus.GaugeValue, v, scope)
+	}
+	gauge(descIntents, float64(t.intents))
+	gauge(descHealth, float64(t.score))
 	for kind, v := range t.conflicts {
 		counter(descConflicts, v, kind)
 	}
@@ -106,6 +126,9 @@ type totals struct {
 	moves               map[[2]State]uint64
 	refusals, conflicts map[string]uint64
 	pauses, epoch       uint64
+	breakers            []BreakerStatus
+	wide                map[string]float64 // breakers that are not of a rack or feed
+	intents, score      int
 }
 
 // totals copies the counters; the families of refusals and conflicts start at 0.
@@ -132,6 +155,8 @@ func (s *Server) totals() (totals, bool) {
 		t.conflicts[kind] += v
 	}
 	t.pauses, t.epoch = s.core.pauses, s.token.Fence
+	t.breakers, t.intents, t.score = s.core.breakerList(), len(s.core.intents), s.core.health.now(s.core.virtual(time.Now()))
+	t.wide = map[string]float64{ScopeFull: 0, ScopePartial: 0, ScopeFault: 0, ScopeManual: 0}
 	return t, true
 }
 

@@ -109,6 +109,21 @@ func (c *core) resumeNode(id string, now time.Time, reason, actor string) error 
 	return nil
 }
 
+// clear lets a quarantined node join anew, with its losses forgotten.
+func (c *core) clear(id string, now time.Time, reason, actor string) error {
+	c.clock(now)
+	n, err := c.find(id)
+	if err != nil {
+		return err
+	}
+	if n.state != Quarantined {
+		return fmt.Errorf("node %q is %s: %w", id, n.state, ErrState)
+	}
+	n.cycles = 0
+	c.move(n, Joining, now, reason, actor)
+	return nil
+}
+
 // acceptGPUs makes uuids, or those seen now when nil, the expected GPUs.
 func (c *core) acceptGPUs(id string, uuids []string, now time.Time, reason, actor string) error {
 	c.clock(now)
@@ -131,7 +146,7 @@ func (c *core) acceptGPUs(id string, uuids []string, now time.Time, reason, acto
 	if g.diff == "" {
 		// A human vouches for it: no cool-down.
 		g.bad, g.cause, g.badRun = false, "", 0
-		if n.state == Degraded {
+		if n.faulty() {
 			c.move(n, Ready, now, "its GPUs were accepted", actor)
 		}
 	}

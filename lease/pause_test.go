@@ -91,7 +91,7 @@ func TestRestart(t *testing.T) {
 		t.Run(tc.record.State+tc.record.Held, func(t *testing.T) {
 			fresh := func() *world {
 				w := newWorld(t)
-				w.c.restore([]ledger.NodeRecord{tc.record, {Node: "removed", State: "READY"}}, w.now)
+				w.c.restore(ledger.State{Nodes: []ledger.NodeRecord{tc.record, {Node: "removed", State: "READY"}}}, w.now)
 				w.want("cpu001", tc.restored)
 				return w
 			}

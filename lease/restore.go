@@ -11,8 +11,9 @@ import (
 
 // restore makes the leases from what the ledger knows. Who had a live lease gets
 // the grace of a fresh start; who was lost or had left stays so.
-func (c *core) restore(records []ledger.NodeRecord, now time.Time) {
+func (c *core) restore(st ledger.State, now time.Time) {
 	v := c.clock(now)
+	records := st.Nodes
 	for i := range records {
 		r := &records[i]
 		if _, ok := c.site.nodes[r.Node]; !ok {
@@ -21,6 +22,7 @@ func (c *core) restore(records []ledger.NodeRecord, now time.Time) {
 		n := &node{
 			id: r.Node, filed: unfiled, last: v, state: parseState(r.State), was: parseState(r.Was), since: r.Since.UnixNano(),
 			epoch: r.AgentEpoch, gen: r.Epoch, flaps: r.Flaps, marked: r.Marked, reason: r.Reason, held: r.Held,
+			cycles: r.Cycles, cycleAt: r.CycleAt.UnixNano(),
 		}
 		if n.state == Unknown {
 			continue
@@ -38,6 +40,11 @@ func (c *core) restore(records []ledger.NodeRecord, now time.Time) {
 		}
 		c.nodes[n.id] = n
 	}
+	for i := range st.Intents {
+		if in := &st.Intents[i]; c.nodes[in.Node] != nil {
+			c.intents[in.Node] = in
+		}
+	}
 	c.restoreAll(v, now, "the registry was started")
 	for _, n := range c.nodes {
 		c.wheel.file(n, c.deadline(n))
@@ -51,7 +58,7 @@ func (c *core) restoreAll(v int64, now time.Time, reason string) {
 		switch n.state {
 		case Maint, Restored:
 			n.until = max(n.until, until)
-		case Expired, Left, Unknown:
+		case Expired, Left, Quarantined, Unknown:
 		default:
 			n.was, n.until, n.eof = n.state, until, 0
 			c.move(n, Restored, now, reason, actorRegistry)

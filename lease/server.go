@@ -73,7 +73,8 @@ type Server struct {
 	core     *core      // nil until Run leads
 	token    ledger.Token
 	stopping bool
-	siteGen  uint64 // counts reloads of the site
+	early    []ledger.Event // noted before it leads
+	siteGen  uint64         // counts reloads of the site
 	// committed is the id of the last event in the ledger; flushed is closed
 	// and replaced when it moves.
 	committed uint64
@@ -169,11 +170,48 @@ func (s *Server) lead(token ledger.Token, st ledger.State, now time.Time) {
 	defer s.mu.Unlock()
 	s.token = token
 	s.core = newCore(s.cfg, indexSite(s.deps.Site()), token.Fence, now)
-	s.core.restore(st.Nodes, now)
+	s.core.restore(st, now)
 	s.nextID.Store(token.Fence << 32)
 	s.committed = token.Fence << 32
+	for _, e := range s.early {
+		s.core.noteEvent(e.Time, e)
+	}
+	s.early = nil
 	level.Info(s.deps.Logger).Log("msg", "leases restored", "nodes", len(s.core.nodes), "registry_epoch", token.Fence)
 	s.signal()
+}
+
+// Leads says whether this registry has taken the ledger over and restored the
+// leases; it stays so when Run has ended.
+func (s *Server) Leads() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.core != nil
+}
+
+// maxEarly bounds the events that wait for the leadership.
+const maxEarly = 10000
+
+// Note writes events of others into the history, behind what happened before; it
+// returns when the ledger holds them. Before this registry leads they wait, and
+// it returns at once.
+func (s *Server) Note(ctx context.Context, events []ledger.Event) error {
+	s.mu.Lock()
+	if s.core == nil {
+		defer s.mu.Unlock()
+		if len(s.early)+len(events) > maxEarly {
+			return fmt.Errorf("%d events wait for the ledger, no more are kept", len(s.early))
+		}
+		s.early = append(s.early, events...)
+		return nil
+	}
+	for _, e := range events {
+		s.core.noteEvent(e.Time, e)
+	}
+	id := s.core.nextID
+	s.signal()
+	s.mu.Unlock()
+	return s.durable(ctx, id)
 }
 
 // sweep runs the due transitions and takes a reloaded site in.

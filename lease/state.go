@@ -9,21 +9,24 @@ type State uint8
 
 // The states. Their order is that of the wire format.
 const (
-	Unknown    State = iota // no lease: the node never beat
-	Joining                 // beats, not yet three in a row
-	Ready                   // beats and is sound
-	Suspect                 // missed beats: no new work, nothing else yet
-	Expired                 // lost: its work is to be run elsewhere
-	Recovering              // beats again after it was lost, in cool-down
-	Degraded                // beats, but its GPUs are not what they should be
-	Draining                // is leaving: runs its work to the end
-	Left                    // left; silence is no fault
-	Maint                   // in maintenance until a deadline
-	Restored                // known from before the registry's start or pause
+	Unknown     State = iota // no lease: the node never beat
+	Joining                  // beats, not yet three in a row
+	Ready                    // beats and is sound
+	Suspect                  // missed beats: no new work, nothing else yet
+	Expired                  // lost: its work is to be run elsewhere
+	Recovering               // beats again after it was lost, in cool-down
+	Degraded                 // beats, but its GPUs are not what they should be
+	Draining                 // is leaving: runs its work to the end
+	Left                     // left; silence is no fault
+	Maint                    // in maintenance until a deadline
+	Restored                 // known from before the registry's start or pause
+	Limited                  // beats, but breaches a limit: no new work
+	Isolated                 // beats, but breaches a grave limit: its work is to end
+	Quarantined              // was lost too often: only an operator clears it
 )
 
 // states is the number of states.
-const states = int(Restored) + 1
+const states = int(Quarantined) + 1
 
 // String is the state's name as in labels, the API and the ledger.
 func (s State) String() string {
@@ -51,9 +54,9 @@ func (s State) schedulable(was State) bool {
 // speak of. was is the state behind Maint and Restored.
 func (s State) up(was State) (up, ok bool) {
 	switch s {
-	case Ready, Suspect, Degraded, Draining:
+	case Ready, Suspect, Degraded, Limited, Isolated, Draining:
 		return true, true
-	case Expired, Recovering:
+	case Expired, Recovering, Quarantined:
 		return false, true
 	case Restored:
 		return was.up(Unknown)

@@ -18,6 +18,11 @@ const (
 	KindTransition = "transition"
 	// KindAccept says that a set of GPU UUIDs became the expected one.
 	KindAccept = "accept"
+	// KindAction says what was done, or failed, about an intent.
+	KindAction = "action"
+	// KindBreaker says that a breaker opened or closed, or that somebody held or
+	// reset it.
+	KindBreaker = "breaker"
 	// KindConflict says that two agents claimed one node or one device.
 	KindConflict = "conflict"
 )
@@ -98,6 +103,9 @@ type NodeRecord struct {
 	Flaps uint32 `json:"flaps,omitempty"`
 	// Marked says that an intent asked for something that is not undone yet.
 	Marked bool `json:"marked,omitempty"`
+	// Cycles counts the returns after a loss within the hour from CycleAt.
+	Cycles  uint8     `json:"cycles,omitempty"`
+	CycleAt time.Time `json:"cycle_at,omitzero"`
 	// LastBeat is when the last beat before this record was accepted.
 	LastBeat time.Time `json:"last_beat,omitzero"`
 	// Accepted are the expected GPU UUIDs, sorted, with who accepted them, when
@@ -122,9 +130,27 @@ type Intent struct {
 	Reason  string    `json:"reason,omitempty"`
 	// Note says what holds it, or how it ended.
 	Note string `json:"note,omitempty"`
+	// Actor is who caused it, as in its event.
+	Actor string `json:"actor,omitempty"`
+	// Steps are what was done about it so far, one for each target.
+	Steps []Step `json:"steps,omitempty"`
 	// Simulated says that its evidence came from a simulated node: it must
 	// never be sent.
 	Simulated bool `json:"simulated,omitempty"`
+}
+
+// Step is what one target has done about an intent.
+type Step struct {
+	// Target is the target's name, such as "slurm".
+	Target string `json:"target"`
+	// Soft says that the reversible part is done, Hard that all of it is.
+	Soft bool `json:"soft,omitempty"`
+	Hard bool `json:"hard,omitempty"`
+	// Attempts counts the failed tries since the last success.
+	Attempts int `json:"attempts,omitempty"`
+	// Note is the result, or the last error.
+	Note string    `json:"note,omitempty"`
+	At   time.Time `json:"at,omitzero"`
 }
 
 // State is what Load returns.

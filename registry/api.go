@@ -51,6 +51,9 @@ func (r *Registry) Handler() http.Handler {
 	read("/api/v1/view", r.serveView)
 	read("/api/v1/sd/agents", r.serveAgents)
 	read("/api/v1/sd/exporters", r.serveExporters)
+	read("/api/v1/breakers", r.serveBreakers)
+	mux.HandleFunc("POST /api/v1/breakers/hold", r.holdBreaker)
+	mux.HandleFunc("POST /api/v1/breakers/reset", r.resetBreaker)
 	for name, do := range operations {
 		mux.HandleFunc("POST /api/v1/nodes/{node}/"+name, func(w http.ResponseWriter, req *http.Request) {
 			r.operate(w, req, name, do)
@@ -157,7 +160,7 @@ func parseSince(text string, now time.Time) (time.Time, error) {
 }
 
 func (r *Registry) serveOutbox(w http.ResponseWriter, req *http.Request) {
-	st, _, err := r.store.Store.Load(req.Context())
+	st, _, err := r.store.Load(req.Context())
 	if err != nil {
 		r.fail(w, req, err)
 		return

@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"gopkg.in/yaml.v3"
+
+	"github.com/rackpulse/rackpulse/lease"
 )
 
 // place writes a key of a file as "registry.yml:7: grpc.listen". A key that is
@@ -86,19 +88,33 @@ func (c *Config) checkStore(at func(...string) string, bad func(string, string, 
 	}
 }
 
+// maxPerMinute bounds actions.max_per_minute: a fleet of 10,000 in a working day.
+const maxPerMinute = 600
+
 func (c *Config) checkActions(at func(...string) string, bad func(string, string, ...any)) {
-	switch c.Actions.Mode {
-	case "observe":
-	case "soft", "hard":
-		bad(at("actions", "mode"), "%s is not available in this version: it records what it would do (mode observe) and acts on no node", c.Actions.Mode)
-	default:
-		bad(at("actions", "mode"), "unknown mode %q, want observe", c.Actions.Mode)
+	a := c.Actions
+	acts := false
+	check := func(p lease.Policy, keys ...string) {
+		switch p.Mode {
+		case "", lease.ModeObserve:
+		case lease.ModeSoft, lease.ModeHard:
+			acts = true
+		default:
+			bad(at(append(keys, "mode")...), "unknown mode %q, want observe, soft or hard", p.Mode)
+		}
+		if p.Witness != "" && p.Witness != "required" && p.Witness != "none" {
+			bad(at(append(keys, "witness")...), "unknown witness %q, want required or none", p.Witness)
+		}
 	}
-	if len(c.Actions.Targets) > 0 {
-		bad(at("actions", "targets"), "this version acts on no node, so targets would never be called; remove them")
+	check(a.Policy, "actions")
+	for id, p := range a.Classes {
+		check(p, "actions", "classes", id)
 	}
-	if c.Actions.MaxPerMinute != 0 {
-		bad(at("actions", "max_per_minute"), "this version acts on no node, so there is nothing to bound; remove it")
+	if acts && len(a.Targets) == 0 {
+		bad(at("actions"), "a mode that acts wants targets to act in")
+	}
+	if a.MaxPerMinute < 0 || a.MaxPerMinute > maxPerMinute {
+		bad(at("actions", "max_per_minute"), "%d is not within 0 (the default) and %d", a.MaxPerMinute, maxPerMinute)
 	}
 }
 

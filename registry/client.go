@@ -112,6 +112,29 @@ func (c *Client) Resume(ctx context.Context, node, reason string) (*Node, error)
 	return c.change(ctx, node, "resume", change{Reason: reason})
 }
 
+// Clear lets a quarantined node back.
+func (c *Client) Clear(ctx context.Context, node, reason string) (*Node, error) {
+	return c.change(ctx, node, "clear", change{Reason: reason})
+}
+
+// Breakers lists the open breakers.
+func (c *Client) Breakers(ctx context.Context) ([]Breaker, error) {
+	var out []Breaker
+	return out, c.do(ctx, http.MethodGet, nil, nil, &out, "breakers")
+}
+
+// HoldBreaker stops all actions but those that give nodes back.
+func (c *Client) HoldBreaker(ctx context.Context, reason string) ([]Breaker, error) {
+	var out []Breaker
+	return out, c.do(ctx, http.MethodPost, nil, breakerChange{Reason: reason}, &out, "breakers", "hold")
+}
+
+// ResetBreaker closes an open breaker; it opens again if there is a reason.
+func (c *Client) ResetBreaker(ctx context.Context, scope, id, reason string) ([]Breaker, error) {
+	var out []Breaker
+	return out, c.do(ctx, http.MethodPost, nil, breakerChange{Scope: scope, ID: id, Reason: reason}, &out, "breakers", "reset")
+}
+
 // Maintenance puts a node into maintenance for d, at most 24 h.
 func (c *Client) Maintenance(ctx context.Context, node string, d time.Duration, reason string) (*Node, error) {
 	return c.change(ctx, node, "maintenance", change{Reason: reason, Duration: d.String()})

@@ -70,13 +70,17 @@ type StoreConfig struct {
 	Endpoints []string `yaml:"endpoints"`
 }
 
-// ActionsConfig says what may be done to nodes. This version observes only, and
-// refuses settings that ask for more, so that nobody relies on them.
+// ActionsConfig says what may be done to nodes, and where.
 type ActionsConfig struct {
-	// Mode is "observe", the default and the only one.
-	Mode         string        `yaml:"mode"`
-	MaxPerMinute int           `yaml:"max_per_minute"`
-	Targets      []config.Part `yaml:"targets"`
+	// Policy is that of all nodes whose class has none of its own: mode
+	// "observe" (the default), "soft" or "hard"; witness "required" or "none".
+	lease.Policy `yaml:",inline"`
+	// Classes are the policies of node classes of the site file.
+	Classes map[string]lease.Policy `yaml:"classes"`
+	// MaxPerMinute is how many nodes may be acted on in a minute; 0: 6.
+	MaxPerMinute int `yaml:"max_per_minute"`
+	// Targets are the systems that are acted in; their owner decodes them.
+	Targets []config.Part `yaml:"targets"`
 }
 
 // PrometheusConfig says where the values for the view are read. Without a URL
@@ -155,8 +159,9 @@ func (c Config) WithDefaults() Config {
 	def(&c.GRPC.Listen, defaultGRPC)
 	def(&c.Store.Kind, "bolt")
 	def(&c.Store.Dir, defaultDir)
-	def(&c.Actions.Mode, "observe")
+	def(&c.Actions.Mode, lease.ModeObserve)
 	c.Lease = c.Lease.WithDefaults()
+	c.Lease.Policy, c.Lease.Classes = c.Actions.Policy, c.Actions.Classes
 	return c
 }
 

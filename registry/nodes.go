@@ -212,6 +212,9 @@ var operations = map[string]operation{
 	"leave": func(ctx context.Context, s *lease.Server, node, actor string, c *change) error {
 		return s.Leave(ctx, node, c.Reason, actor)
 	},
+	"clear": func(ctx context.Context, s *lease.Server, node, actor string, c *change) error {
+		return s.Clear(ctx, node, c.Reason, actor)
+	},
 	"resume": func(ctx context.Context, s *lease.Server, node, actor string, c *change) error {
 		return s.Resume(ctx, node, c.Reason, actor)
 	},
@@ -277,7 +280,7 @@ func (c *change) check(name string) error {
 // statusOf is the HTTP status of an error of the lease server.
 func statusOf(err error) int {
 	switch {
-	case errors.Is(err, lease.ErrUnknownNode):
+	case errors.Is(err, lease.ErrUnknownNode), errors.Is(err, lease.ErrNoBreaker):
 		return http.StatusNotFound
 	case errors.Is(err, lease.ErrNoLease), errors.Is(err, lease.ErrState):
 		return http.StatusConflict

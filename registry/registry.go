@@ -52,10 +52,12 @@ type Registry struct {
 	cfg   Config
 	deps  Deps
 	site  atomic.Pointer[site.Site]
-	store *journal
+	store ledger.Store
 	lease *lease.Server
 	guard *guard
 	known *addressBook
+	act   func(context.Context) error
+	ended atomic.Bool
 	views viewCache
 	edges edgeCache
 }
@@ -83,7 +85,7 @@ func New(cfg Config, deps Deps) (*Registry, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.store = &journal{Store: bolt}
+	r.store = bolt
 	if r.known, err = openAddressBook(cfg.Store.Dir); err != nil {
 		level.Warn(deps.Logger).Log("msg", "remembered addresses of agents not read, discovery starts empty", "err", err)
 	}
@@ -111,19 +113,55 @@ func (r *Registry) Run(ctx context.Context, ln net.Listener) error {
 		defer close(kept)
 		r.keepAddresses(keepCtx)
 	}()
-	err := r.lease.Run(ctx, ln)
+	err := r.runLeases(ctx, ln)
 	r.refreshAddresses()
-	r.store.retire()
+	r.ended.Store(true)
 	stop()
 	<-kept
 	return errors.Join(err, r.Close())
+}
+
+// Act gives the registry what carries out its outbox, before Run. It is started
+// and ended by Run, and ends before the leases do.
+func (r *Registry) Act(run func(context.Context) error) { r.act = run }
+
+// runLeases runs the leases and, within their time, what acts on nodes.
+func (r *Registry) runLeases(ctx context.Context, ln net.Listener) error {
+	if r.act == nil {
+		return r.lease.Run(ctx, ln)
+	}
+	actCtx, stopActing := context.WithCancel(ctx)
+	defer stopActing()
+	leaseCtx, stopLeases := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopLeases()
+	acted := make(chan error, 1)
+	go func() {
+		acted <- r.act(actCtx)
+		stopLeases()
+	}()
+	err := r.lease.Run(leaseCtx, ln)
+	stopActing()
+	return errors.Join(err, <-acted)
+}
+
+// Intents returns the actions asked for and not done, oldest first.
+func (r *Registry) Intents() []ledger.Intent { return r.lease.Intents() }
+
+// Permit says what may be done about an intent now; see lease.Server.Permit.
+func (r *Registry) Permit(in ledger.Intent, w ledger.Witness) ledger.Verdict {
+	return r.lease.Permit(in, w)
+}
+
+// Report records what was done about an intent.
+func (r *Registry) Report(ctx context.Context, in ledger.Intent, e ledger.Event) error {
+	return r.lease.Report(ctx, in, e)
 }
 
 // Close gives the ledger up. Run does so itself.
 func (r *Registry) Close() error { return r.store.Close() }
 
 // Ready says whether this registry leads and has restored the leases.
-func (r *Registry) Ready() bool { return r.store.ready() }
+func (r *Registry) Ready() bool { return r.lease.Leads() && !r.ended.Load() }
 
 // Site returns the site in force.
 func (r *Registry) Site() *site.Site { return r.site.Load() }
@@ -146,8 +184,8 @@ func (r *Registry) ApplySite(next *site.Site) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), noteTimeout)
 	defer cancel()
-	if err := r.store.note(ctx, siteEvents(changes, time.Now())); err != nil {
-		// The site is in force all the same; the events wait in the journal.
+	if err := r.lease.Note(ctx, siteEvents(changes, time.Now())); err != nil {
+		// The site is in force all the same; the events wait.
 		level.Error(r.deps.Logger).Log("msg", "changes of the site are not in the ledger yet", "err", err)
 	}
 	return nil

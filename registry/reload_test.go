@@ -3,8 +3,6 @@
 package registry
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -126,93 +124,5 @@ func TestManyChanges(t *testing.T) {
 	events := siteEvents(changes, t0)
 	if len(events) != 1001 || events[1000].Reason != "and 3 more changes of the site file" || events[0].Node != "" || events[0].Evidence["kind"] != "rack" {
 		t.Errorf("%d events, last %+v", len(events), events[len(events)-1])
-	}
-}
-
-// stubborn is a ledger that does not take a commit while it is told so.
-type stubborn struct {
-	ledger.Store
-	refuse bool
-}
-
-var errFull = errors.New("disk is full")
-
-func (s *stubborn) Commit(ctx context.Context, token ledger.Token, b ledger.Batch) error {
-	if s.refuse {
-		return errFull
-	}
-	return s.Store.Commit(ctx, token, b)
-}
-
-// TestJournalNumbers writes from both sides, over a time in which the ledger
-// takes nothing: every event is there once, in the order of writing, and an
-// intent keeps the number of its event.
-func TestJournalNumbers(t *testing.T) {
-	bolt, err := ledger.OpenBolt(t.TempDir(), ledger.BoltOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer bolt.Close()
-	disk := &stubborn{Store: bolt}
-	j := &journal{Store: disk}
-	ctx := t.Context()
-	note := func(reason string) error {
-		return j.note(ctx, []ledger.Event{{Kind: KindSite, Reason: reason, Time: t0, Actor: "reload"}})
-	}
-	if err := note("before it leads"); err != nil {
-		t.Fatal(err)
-	}
-	token, _, err := j.Campaign(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	n := token.Fence << 32
-	// The lease server's own numbers: without a gap, whatever the journal adds.
-	lease := func(reason string, intents ...ledger.Intent) error {
-		n++
-		for i := range intents {
-			intents[i].ID = n
-		}
-		err := j.Commit(ctx, token, ledger.Batch{Events: []ledger.Event{{ID: n, Reason: reason, Time: t0}}, Intents: intents})
-		if err != nil {
-			n-- // it repeats the batch
-		}
-		return err
-	}
-	if err := errors.Join(lease("one"), note("two"), note("three"), lease("four", ledger.Intent{Node: "a", Action: "drain", State: "held"})); err != nil {
-		t.Fatal(err)
-	}
-	disk.refuse = true
-	if err := lease("six"); !errors.Is(err, errFull) {
-		t.Error(err)
-	}
-	if err := note("five"); !errors.Is(err, errFull) {
-		t.Error(err)
-	}
-	disk.refuse = false
-	if err := lease("six"); err != nil {
-		t.Fatal(err)
-	}
-	events, err := j.Events(ctx, ledger.Query{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := []string{"six", "five", "four", "three", "two", "one", "before it leads"}
-	if len(events) != len(want) {
-		t.Fatalf("%d events, want %d: %+v", len(events), len(want), events)
-	}
-	for i, e := range events {
-		if e.Reason != want[i] || e.ID != token.Fence<<32+uint64(len(want)-i) {
-			t.Errorf("event %d is %q, want %q; id %x", i, e.Reason, want[i], e.ID)
-		}
-	}
-	st, _, err := j.Load(ctx)
-	if err != nil || len(st.Intents) != 1 || st.Intents[0].ID != events[2].ID {
-		t.Errorf("intents %+v, %v", st.Intents, err)
-	}
-	disk.refuse = true
-	many := make([]ledger.Event, maxQueued+1)
-	if err := j.note(ctx, many); !errors.Is(err, errQueueFull) {
-		t.Errorf("too many: %v", err)
 	}
 }

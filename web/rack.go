@@ -57,24 +57,27 @@ type stateMark struct {
 }
 
 var marks = map[string]stateMark{
-	"EXPIRED":    {"bad", "✕", "EXPIRED", 0},
-	"DEGRADED":   {"poor", "▲", "DEGRADED", 1},
-	"SUSPECT":    {"poor", "◐", "SUSPECT", 2},
-	"RECOVERING": {"busy", "◔", "RECOVERING", 3},
-	"DRAINING":   {"busy", "▽", "DRAINING", 4},
-	"MAINT":      {"off", "■", "MAINT", 5},
-	"RESTORED":   {"busy", "◔", "RESTORED", 6},
-	"JOINING":    {"busy", "○", "JOINING", 7},
-	"LEFT":       {"off", "□", "LEFT", 8},
-	"":           {"off", "?", "never seen", 9},
-	"READY":      {"good", "●", "READY", 11},
+	"EXPIRED":     {"bad", "✕", "EXPIRED", 0},
+	"QUARANTINED": {"bad", "✕", "QUARANTINED", 1},
+	"ISOLATED":    {"bad", "▲", "ISOLATED", 2},
+	"DEGRADED":    {"poor", "▲", "DEGRADED", 3},
+	"LIMITED":     {"poor", "△", "LIMITED", 4},
+	"SUSPECT":     {"poor", "◐", "SUSPECT", 5},
+	"RECOVERING":  {"busy", "◔", "RECOVERING", 6},
+	"DRAINING":    {"busy", "▽", "DRAINING", 7},
+	"MAINT":       {"off", "■", "MAINT", 8},
+	"RESTORED":    {"busy", "◔", "RESTORED", 9},
+	"JOINING":     {"busy", "○", "JOINING", 10},
+	"LEFT":        {"off", "□", "LEFT", 11},
+	"":            {"off", "?", "never seen", 12},
+	"READY":       {"good", "●", "READY", 14},
 }
 
 func markOf(state string) stateMark {
 	if m, ok := marks[state]; ok {
 		return m
 	}
-	return stateMark{"busy", "◇", state, 10}
+	return stateMark{"busy", "◇", state, 13}
 }
 
 // gpu is one GPU cell.

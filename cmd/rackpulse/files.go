@@ -106,6 +106,15 @@ func (v *fileVerbs) checkRegistry(_ context.Context, std stdio) error {
 	if _, err := site.Load(cfg.SiteFile); err != nil {
 		return err
 	}
+	targets, err := openTargets(v.path, cfg, log.NewNopLogger())
+	if err != nil {
+		return err
+	}
+	for _, t := range targets {
+		if err := t.Close(); err != nil {
+			return err
+		}
+	}
 	_, err = fmt.Fprintf(std.out, "%s is good\n", v.path)
 	return err
 }

@@ -31,24 +31,19 @@ type nodeVerbs struct {
 
 func registerNodes(app *kingpin.Application) []verb {
 	v := &nodeVerbs{}
-	reach := func(cmd *kingpin.CmdClause) *kingpin.CmdClause {
-		cmd.Flag("registry.url", "The registry's address.").Default("http://localhost:9401").StringVar(&v.url)
-		cmd.Flag("token-file", "File with the API token.").StringVar(&v.tokenFile)
-		cmd.Flag("ca-file", "Certificate authority of the registry's certificate.").StringVar(&v.caFile)
-		return cmd
-	}
 	change := func(name, help string) *kingpin.CmdClause {
-		cmd := reach(app.Command(name, help))
+		cmd := v.flags(app.Command(name, help))
 		cmd.Arg("node", "Node.").Required().StringVar(&v.node)
 		cmd.Flag("reason", "Why; kept in the audit.").Required().StringVar(&v.reason)
 		return cmd
 	}
-	list := reach(app.Command("nodes", "Lease board: every node of the site with its state."))
+	list := v.flags(app.Command("nodes", "Lease board: every node of the site with its state."))
 	list.Flag("json", "Print JSON.").BoolVar(&v.asJSON)
 	accept := change("accept", "Take the GPUs that a node shows now as those it should have.")
 	accept.Flag("uuid", "Accept exactly these; may be repeated.").StringsVar(&v.uuids)
 	drain := change("drain", "Give a node no new work.")
 	resume := change("resume", "End a drain or a maintenance.")
+	clear := change("clear", "Let a quarantined node back.")
 	maintenance := change("maintenance", "Let a node be silent for a while.")
 	maintenance.Flag("for", "How long.").Default("1h").DurationVar(&v.duration)
 	return []verb{
@@ -62,10 +57,31 @@ func registerNodes(app *kingpin.Application) []verb {
 		{resume, v.change(func(ctx context.Context, c *registry.Client) (*registry.Node, error) {
 			return c.Resume(ctx, v.node, v.reason)
 		})},
+		{clear, v.change(func(ctx context.Context, c *registry.Client) (*registry.Node, error) {
+			return c.Clear(ctx, v.node, v.reason)
+		})},
 		{maintenance, v.change(func(ctx context.Context, c *registry.Client) (*registry.Node, error) {
 			return c.Maintenance(ctx, v.node, v.duration, v.reason)
 		})},
 	}
+}
+
+// flags adds those that say how to reach the registry.
+func (v *nodeVerbs) flags(cmd *kingpin.CmdClause) *kingpin.CmdClause {
+	cmd.Flag("registry.url", "The registry's address.").Default("http://localhost:9401").StringVar(&v.url)
+	cmd.Flag("token-file", "File with the API token.").StringVar(&v.tokenFile)
+	cmd.Flag("ca-file", "Certificate authority of the registry's certificate.").StringVar(&v.caFile)
+	return cmd
+}
+
+// signed adds who runs this to a reason: the token says who may, this which
+// person it was.
+func signed(reason string) string {
+	u, err := user.Current()
+	if err != nil {
+		return reason
+	}
+	return reason + " (" + u.Username + ")"
 }
 
 func (v *nodeVerbs) client() (*registry.Client, error) {
@@ -129,10 +145,7 @@ func (v *nodeVerbs) change(do func(context.Context, *registry.Client) (*registry
 		if err != nil {
 			return err
 		}
-		if u, err := user.Current(); err == nil {
-			// The token says who may; the reason says which person it was.
-			v.reason += " (" + u.Username + ")"
-		}
+		v.reason = signed(v.reason)
 		n, err := do(ctx, c)
 		if err != nil {
 			return err

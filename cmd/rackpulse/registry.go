@@ -74,6 +74,13 @@ func (v *registryVerb) run(ctx context.Context, std stdio) error {
 		return err
 	}
 	own.MustRegister(reg)
+	targets, err := openTargets(v.configFile, cfg, logger)
+	if err == nil {
+		err = addOutbox(reg, targets, cfg.Actions.MaxPerMinute, own, logger)
+	}
+	if err != nil {
+		return errors.Join(err, reg.Close())
+	}
 	ln, err := net.Listen("tcp", cfg.GRPC.Listen)
 	if err != nil {
 		return errors.Join(err, reg.Close())

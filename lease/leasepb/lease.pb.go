@@ -83,17 +83,20 @@ func (InventoryStatus) EnumDescriptor() ([]byte, []int) {
 type State int32
 
 const (
-	State_UNKNOWN    State = 0
-	State_JOINING    State = 1
-	State_READY      State = 2
-	State_SUSPECT    State = 3
-	State_EXPIRED    State = 4
-	State_RECOVERING State = 5
-	State_DEGRADED   State = 6
-	State_DRAINING   State = 7
-	State_LEFT       State = 8
-	State_MAINT      State = 9
-	State_RESTORED   State = 10
+	State_UNKNOWN     State = 0
+	State_JOINING     State = 1
+	State_READY       State = 2
+	State_SUSPECT     State = 3
+	State_EXPIRED     State = 4
+	State_RECOVERING  State = 5
+	State_DEGRADED    State = 6
+	State_DRAINING    State = 7
+	State_LEFT        State = 8
+	State_MAINT       State = 9
+	State_RESTORED    State = 10
+	State_LIMITED     State = 11
+	State_ISOLATED    State = 12
+	State_QUARANTINED State = 13
 )
 
 // Enum value maps for State.
@@ -110,19 +113,25 @@ var (
 		8:  "LEFT",
 		9:  "MAINT",
 		10: "RESTORED",
+		11: "LIMITED",
+		12: "ISOLATED",
+		13: "QUARANTINED",
 	}
 	State_value = map[string]int32{
-		"UNKNOWN":    0,
-		"JOINING":    1,
-		"READY":      2,
-		"SUSPECT":    3,
-		"EXPIRED":    4,
-		"RECOVERING": 5,
-		"DEGRADED":   6,
-		"DRAINING":   7,
-		"LEFT":       8,
-		"MAINT":      9,
-		"RESTORED":   10,
+		"UNKNOWN":     0,
+		"JOINING":     1,
+		"READY":       2,
+		"SUSPECT":     3,
+		"EXPIRED":     4,
+		"RECOVERING":  5,
+		"DEGRADED":    6,
+		"DRAINING":    7,
+		"LEFT":        8,
+		"MAINT":       9,
+		"RESTORED":    10,
+		"LIMITED":     11,
+		"ISOLATED":    12,
+		"QUARANTINED": 13,
 	}
 )
 
@@ -836,7 +845,7 @@ const file_lease_proto_rawDesc = "" +
 	"\x0fInventoryStatus\x12\t\n" +
 	"\x05FRESH\x10\x00\x12\t\n" +
 	"\x05STALE\x10\x01\x12\x0f\n" +
-	"\vUNAVAILABLE\x10\x02*\x95\x01\n" +
+	"\vUNAVAILABLE\x10\x02*\xc1\x01\n" +
 	"\x05State\x12\v\n" +
 	"\aUNKNOWN\x10\x00\x12\v\n" +
 	"\aJOINING\x10\x01\x12\t\n" +
@@ -850,7 +859,10 @@ const file_lease_proto_rawDesc = "" +
 	"\x04LEFT\x10\b\x12\t\n" +
 	"\x05MAINT\x10\t\x12\f\n" +
 	"\bRESTORED\x10\n" +
-	"2b\n" +
+	"\x12\v\n" +
+	"\aLIMITED\x10\v\x12\f\n" +
+	"\bISOLATED\x10\f\x12\x0f\n" +
+	"\vQUARANTINED\x10\r2b\n" +
 	"\x05Lease\x12Y\n" +
 	"\tHeartbeat\x12$.rackpulse.lease.v1.HeartbeatRequest\x1a\".rackpulse.lease.v1.HeartbeatReply(\x010\x01B.Z,github.com/rackpulse/rackpulse/lease/leasepbb\x06proto3"
 
