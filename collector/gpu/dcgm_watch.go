@@ -80,7 +80,8 @@ func (s *dcgmSource) enumerate() error {
 func (s *dcgmSource) readStatic() error {
 	ids := []dcgm.Short{dcgmFieldDriver, dcgmFieldName, dcgmFieldUUID, dcgmFieldBusID}
 	for id := range s.labels {
-		if !slices.Contains(ids, dcgm.Short(id)) {
+		meta, err := dcgm.FieldGetByID(dcgm.Short(id))
+		if err == nil && len(entityKinds[meta.EntityLevel]) == 0 && !slices.Contains(ids, dcgm.Short(id)) {
 			ids = append(ids, dcgm.Short(id))
 		}
 	}
