@@ -38,7 +38,10 @@ type DeviceConfig struct {
 	// Deadline bounds one read. It is at most the interval; default is the
 	// interval, but not over 10 s.
 	Deadline time.Duration `yaml:"deadline"`
-	Profile  string        `yaml:"profile"`
+	// Sample is the time between two reads for peaks, troughs and transients; 0:
+	// none. The driver must allow it (Plan.Fastest).
+	Sample  time.Duration `yaml:"sample"`
+	Profile string        `yaml:"profile"`
 	// ProfileFile is a profile of the user's own, instead of Profile.
 	ProfileFile string `yaml:"profile_file"`
 	Address     string `yaml:"address"`
@@ -77,6 +80,9 @@ func (c *DeviceConfig) check() error {
 	if c.Deadline < 0 || c.Deadline > c.Interval {
 		return fmt.Errorf("deadline %s is not between 0 and the interval %s", c.Deadline, c.Interval)
 	}
+	if c.Sample != 0 && (c.Sample < MinSample || c.Sample > min(MaxSample, c.Interval)) {
+		return fmt.Errorf("sample %s is not between %s and %s, or longer than the interval", c.Sample, MinSample, MaxSample)
+	}
 	return nil
 }
 
@@ -98,6 +104,6 @@ func knownKind(kind string) bool { return slices.Contains(kinds(), kind) }
 // equal reports whether two checked entries mean the same.
 func (c DeviceConfig) equal(o DeviceConfig) bool {
 	return c.Device == o.Device && c.Kind == o.Kind && c.Driver == o.Driver &&
-		c.Interval == o.Interval && c.Deadline == o.Deadline && c.Profile == o.Profile && c.ProfileFile == o.ProfileFile && c.Address == o.Address &&
+		c.Interval == o.Interval && c.Deadline == o.Deadline && c.Sample == o.Sample && c.Profile == o.Profile && c.ProfileFile == o.ProfileFile && c.Address == o.Address &&
 		maps.EqualFunc(c.Blocks, o.Blocks, config.Part.Equal)
 }

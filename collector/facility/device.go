@@ -15,6 +15,7 @@ import (
 	"github.com/go-kit/log/level"
 
 	"github.com/rackpulse/rackpulse/collector"
+	"github.com/rackpulse/rackpulse/site"
 )
 
 const (
@@ -76,6 +77,7 @@ type device struct {
 
 	state   sync.Mutex
 	open    bool
+	peaks   bool                 // its readings hold peaks
 	last    map[string]time.Time // latest value by device id
 	refused map[string]uint64    // by reason
 }
@@ -250,6 +252,7 @@ func (d *device) snapshot(list []Reading, now time.Time) (collector.Snapshot, er
 		points = append(points, p)
 	}
 	d.note(last, refused)
+	d.notePeaks(list)
 	at := now
 	if len(last) > 0 {
 		at = slices.MaxFunc(slices.Collect(maps.Values(last)), time.Time.Compare)
@@ -293,6 +296,14 @@ func (d *device) note(last map[string]time.Time, refused map[string]int) {
 	}
 }
 
+// notePeaks remembers whether the device tells what happens between two reads.
+func (d *device) notePeaks(list []Reading) {
+	peaks := slices.ContainsFunc(list, func(r Reading) bool { return r.Quantity == "phase_current_peak" || r.Quantity == "power_transients" })
+	d.state.Lock()
+	defer d.state.Unlock()
+	d.peaks = d.peaks || peaks
+}
+
 // publish shows how the device fares, and the devices behind it.
 func (d *device) publish(st collector.Status) {
 	if !st.Up && st.Consecutive == 0 {
@@ -317,6 +328,9 @@ func (d *device) publish(st collector.Status) {
 		if at := d.last[id]; !at.IsZero() {
 			points = append(points, collector.Point{Desc: descLastSample, Subject: id, Values: []string{id}, Value: float64(at.UnixMilli()) / 1000})
 		}
+	}
+	if d.kind(d.config.Device) == site.KindPDU {
+		points = append(points, collector.Point{Desc: descObservable, Subject: d.config.Device, Values: []string{d.config.Device}, Value: truth(d.peaks)})
 	}
 	for _, reason := range slices.Sorted(maps.Keys(d.refused)) {
 		points = append(points, collector.Point{Desc: descRefused, Subject: d.config.Device, Values: []string{d.config.Device, reason}, Value: float64(d.refused[reason])})

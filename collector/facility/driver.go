@@ -31,6 +31,9 @@ type Plan struct {
 	// line: a reload closes it before it opens it again, and no two entries may
 	// share it. Empty: nothing.
 	Exclusive string
+	// Fastest is the shortest time between two reads where the device may be
+	// sampled fast; 0: it may not.
+	Fastest time.Duration
 	// Simulated says that the values are not real.
 	Simulated bool
 }

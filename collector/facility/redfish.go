@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 )
 
 func init() {
@@ -47,6 +48,10 @@ type redfishSensor struct {
 	quantity *Quantity
 }
 
+// redfishFastest is the shortest time between two fast samples, of some two
+// requests each.
+const redfishFastest = 250 * time.Millisecond
+
 // maxRedfishSensors bounds the list sensors; each costs a request per read.
 const maxRedfishSensors = 64
 
@@ -80,7 +85,7 @@ func newRedfish(fc FactoryConfig) (Plan, error) {
 		}
 		return d, nil
 	}
-	return Plan{Open: open, Serves: serves}, nil
+	return Plan{Open: open, Serves: serves, Fastest: redfishFastest}, nil
 }
 
 func (c *redfishConfig) check(fc FactoryConfig) error {
@@ -162,6 +167,15 @@ func (d *redfishDriver) Read(ctx context.Context) ([]Reading, error) {
 		}
 	}
 	return d.poll(ctx, d.items)
+}
+
+// ReadFast gets the totals, the inlets and the single sensors.
+func (d *redfishDriver) ReadFast(ctx context.Context) ([]Reading, error) {
+	fast := slices.DeleteFunc(slices.Clone(d.items), func(it redfishItem) bool { return !it.fast })
+	if len(fast) == 0 {
+		return nil, nil
+	}
+	return d.poll(ctx, fast)
 }
 
 func (d *redfishDriver) poll(ctx context.Context, items []redfishItem) ([]Reading, error) {

@@ -167,6 +167,15 @@ func (r *Runner) plan(c DeviceConfig, configs []DeviceConfig) (*device, error) {
 	if err != nil {
 		return nil, err
 	}
+	if c.Sample > 0 {
+		if plan.Fastest == 0 {
+			return nil, fmt.Errorf("sample: driver %s cannot be sampled fast", c.Driver)
+		}
+		if c.Sample < plan.Fastest {
+			return nil, fmt.Errorf("sample: %s is faster than driver %s can, %s", c.Sample, c.Driver, plan.Fastest)
+		}
+		plan.Open = sampled(plan.Open, c, logger)
+	}
 	return newDevice(c, plan, kind, r.deps.Store, logger), nil
 }
 

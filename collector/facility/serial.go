@@ -102,7 +102,7 @@ func newSerial(fc FactoryConfig) (Plan, error) {
 		}
 		return startSerial(port, c, parser, staleAfter(fc.Interval), fc.Logger), nil
 	}
-	return Plan{Open: open, Serves: parser.devices(fc.Device.ID), Exclusive: c.Path}, nil
+	return Plan{Open: open, Serves: parser.devices(fc.Device.ID), Exclusive: c.Path, Fastest: MinSample}, nil
 }
 
 // explainPort adds what an operator should look at.

@@ -28,6 +28,7 @@ func newSim(fc FactoryConfig) (Plan, error) {
 	d := &simDriver{id: fc.Device.ID, state: fc.SimState, measures: fc.Measures}
 	return Plan{
 		Open:      func(context.Context) (Driver, error) { return d, nil },
+		Fastest:   MinSample,
 		Simulated: true,
 	}, nil
 }
