@@ -68,6 +68,10 @@ func (c *DeviceConfig) check() error {
 	if c.Profile != "" && c.ProfileFile != "" {
 		return errors.New("profile and profile_file are given; want one of them")
 	}
+	return c.checkTiming()
+}
+
+func (c *DeviceConfig) checkTiming() error {
 	if c.Interval == 0 {
 		c.Interval = DefaultInterval
 	}
