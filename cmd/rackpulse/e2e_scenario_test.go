@@ -264,8 +264,8 @@ func wantSeries(hall *site.Site, rack string) map[string]int {
 	return out
 }
 
-// official holds the queries of Grafana dashboard 12239, the one of
-// dcgm-exporter, written with its variables' "All".
+// official holds the queries of Grafana dashboard 12239, which dcgm-exporter also
+// bundles, written with its variables' "All"; and what its variables ask for.
 var official = []string{
 	`DCGM_FI_DEV_GPU_TEMP{instance=~".+",gpu=~".+"}`,
 	`avg(DCGM_FI_DEV_GPU_TEMP{instance=~".+",gpu=~".+"})`,
@@ -275,6 +275,7 @@ var official = []string{
 	`DCGM_FI_DEV_GPU_UTIL{instance=~".+",gpu=~".+"}`,
 	`DCGM_FI_DEV_FB_USED{instance=~".+",gpu=~".+"}`,
 	`DCGM_FI_PROF_PIPE_TENSOR_ACTIVE{instance=~".+",gpu=~".+"}`,
+	`group by (instance, gpu) (DCGM_FI_DEV_GPU_TEMP{instance!="",gpu!=""})`,
 }
 
 // checkPanels runs every query of our dashboards and of the official one.
