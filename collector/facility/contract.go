@@ -29,7 +29,9 @@ type Reading struct {
 	// "phase_current".
 	Quantity string
 	// Part is the phase, line, outlet, branch or port, for quantities that have one.
-	Part  string
+	Part string
+	// Text is the text of an info quantity, whose Value is 1.
+	Text  string
 	Value float64
 	At    time.Time // zero: now
 }

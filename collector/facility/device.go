@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -230,10 +231,7 @@ func (d *device) snapshot(list []Reading, now time.Time) (collector.Snapshot, er
 		}
 		p, reason, err := d.point(r)
 		if err == nil {
-			key := [3]string{p.Subject, p.Desc.Name, r.Part}
-			if len(p.Values) > 0 {
-				key[2] = p.Values[0]
-			}
+			key := [3]string{p.Subject, p.Desc.Name, strings.Join(p.Values, " ")}
 			if seen[key] {
 				reason, err = refusedDuplicate, fmt.Errorf("quantity %s %s of %s came twice", r.Quantity, key[2], p.Subject)
 			}
@@ -279,6 +277,12 @@ func (d *device) point(r Reading) (p collector.Point, reason string, err error) 
 	p = collector.Point{Desc: q.Desc, Subject: r.Device, Value: r.Value, At: r.At}
 	if q.PartLabel != "" {
 		p.Values = []string{part}
+	}
+	if q.TextLabel != "" {
+		if err := q.checkLabel(q.TextLabel, r.Text); err != nil {
+			return p, refusedPart, err
+		}
+		p.Values = append(p.Values, r.Text)
 	}
 	return p, "", nil
 }

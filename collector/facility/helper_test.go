@@ -130,7 +130,11 @@ func show(list []Reading) string {
 		if r.Part != "" {
 			part = "[" + r.Part + "]"
 		}
-		fmt.Fprintf(&b, "%s %s%s %s\n", r.Device, r.Quantity, part, round(r.Value))
+		value := round(r.Value)
+		if r.Text != "" {
+			value = r.Text
+		}
+		fmt.Fprintf(&b, "%s %s%s %s\n", r.Device, r.Quantity, part, value)
 	}
 	return b.String()
 }

@@ -64,8 +64,7 @@ type measure struct {
 	// to it. Both must be given, but for states.
 	Unit  string   `yaml:"unit"`
 	Scale *float64 `yaml:"scale"`
-	// Sentinels are raw values that mean "no value". A negative raw value of a
-	// quantity that cannot be negative is no value either.
+	// Sentinels are raw values that mean "no value".
 	Sentinels []string `yaml:"sentinels"`
 	// States gives raw values of a state a number: {2: 0, 3: 1}. A raw value
 	// that is not listed is no value.
@@ -257,12 +256,12 @@ func (m *measure) check(dynamicUnit, dynamicScale bool) error {
 	if q.PartLabel != "" && m.Part == "" {
 		return fmt.Errorf("quantity %s needs a part (its %s)", q.Name, q.PartLabel)
 	}
-	if q.Base == UnitState {
-		if len(m.States) == 0 {
-			return errors.New("states is missing, such as {1: 1, 2: 0}")
-		}
+	if q.Base == UnitState && len(m.States) == 0 {
+		return errors.New("states is missing, such as {1: 1, 2: 0}")
+	}
+	if q.Base == UnitState || q.Base == UnitInfo {
 		if m.Unit != "" || m.Scale != nil || dynamicUnit || dynamicScale {
-			return errors.New("a state has neither unit nor scale")
+			return fmt.Errorf("quantity %s has neither unit nor scale", q.Name)
 		}
 		return nil
 	}

@@ -21,9 +21,6 @@ type snmpProfile struct {
 	// more; 0 means the driver's default.
 	MaxRepetitions int         `yaml:"max_repetitions"`
 	Tables         []snmpTable `yaml:"tables"`
-	// Self is the number of the unit itself in a daisy chain ("1" by default);
-	// the rows of other units belong to other devices.
-	Self string `yaml:"self"`
 	// Variants correct scales for some makers, models or firmware.
 	Variants []snmpVariant `yaml:"variants"`
 }
@@ -66,6 +63,9 @@ type snmpTable struct {
 	Unless map[string]oneOrMany `yaml:"unless"`
 	// Chain is the unit of a daisy chain that a row belongs to, such as "{unit}".
 	Chain string `yaml:"chain"`
+	// Rows is the object whose instances are the rows of the table; by default
+	// the object of the first value.
+	Rows string `yaml:"rows"`
 	// Sensor is the attached sensor that a row belongs to, such as "{sensor}". Its
 	// values belong to the device that the configuration names for it.
 	Sensor string `yaml:"sensor"`
@@ -78,8 +78,9 @@ type snmpTable struct {
 
 // snmpValue is what one object of a table means.
 type snmpValue struct {
-	// Object is the name of the object, or several: the first that has a value.
-	Object  oneOrMany `yaml:"object"`
+	// Object is the name of the object. Of several values of a row that give the
+	// same quantity and part, the first that is there counts.
+	Object  string `yaml:"object"`
 	measure `yaml:",inline"`
 	// Parts translates what Part gives; a row that is not listed is left out.
 	Parts map[string]string `yaml:"parts"`
@@ -180,7 +181,7 @@ func (s *snmpProfile) with(o *snmpProfile) *snmpProfile {
 // series tells values of a table apart.
 func (v *snmpValue) series(t *snmpTable) string {
 	part, parts := v.partOf(t)
-	return fmt.Sprint(v.Quantity, part, parts, v.Where, v.Unless)
+	return fmt.Sprint(v.Object, v.Quantity, part, parts, v.Where, v.Unless)
 }
 
 // partOf returns the rule for the part of a value.
@@ -200,8 +201,7 @@ func (v *snmpValue) partOf(t *snmpTable) (part string, parts map[string]string) 
 
 // objects lists the objects that the number of a value is made of.
 func (v *snmpValue) objects() []string {
-	names := slices.Clone(v.Object)
-	names = append(names, v.Digits, v.Signed)
+	names := []string{v.Object, v.Digits, v.Signed}
 	if v.ScaleFrom != nil {
 		names = append(names, v.ScaleFrom.Object)
 	}

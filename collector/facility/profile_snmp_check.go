@@ -95,6 +95,9 @@ func (t *snmpTable) check(s *snmpProfile) error {
 			return fmt.Errorf("index %q is no name or there twice", name)
 		}
 	}
+	if t.Rows != "" && t.Columns[t.Rows] == "" {
+		return fmt.Errorf("rows: %q is no object of the table", t.Rows)
+	}
 	for _, text := range []string{t.Chain, t.Sensor, t.Part} {
 		if err := s.checkRefs(t, text); err != nil {
 			return err
@@ -104,7 +107,7 @@ func (t *snmpTable) check(s *snmpProfile) error {
 }
 
 func (v *snmpValue) check(s *snmpProfile, t *snmpTable, kind string) error {
-	if len(v.Object) == 0 {
+	if v.Object == "" {
 		return errors.New("object is missing")
 	}
 	for _, name := range v.objects() {

@@ -27,6 +27,8 @@ type Quantity struct {
 	// PartLabel is the label of Reading.Part: phase, line, outlet, branch, port
 	// or direction; empty when the quantity has no parts.
 	PartLabel string
+	// TextLabel is the label of Reading.Text, for quantities whose Base is UnitInfo.
+	TextLabel string
 	// Kinds are the kinds of device (site.Kind...) that can have it.
 	Kinds []string
 	// Why is the reason for the range gate in Desc.
@@ -46,6 +48,7 @@ const (
 	UnitBytesPerSecond = "byte_per_second"
 	UnitCount          = "count"
 	UnitState          = "state"
+	UnitInfo           = "info" // the value is 1, the text says it
 )
 
 // maxPart bounds a label value that comes from a device, in bytes.
@@ -58,6 +61,7 @@ const (
 	whySensor    = "digital sensors measure from -40; 85 is the power-on value of a DS18B20"
 	whyRatio     = "a share of the whole"
 	whyState     = "0 no, 1 yes"
+	whyInfo      = "always 1"
 	whyCurrent   = "largest rack PDU inlet is 125 A (IEC 60309), times three"
 	whyOutlet    = "largest rack outlet is 63 A (IEC 60309), with headroom"
 	whyVoltage   = "480 V line to line plus 10 % is 528 V"
@@ -142,8 +146,9 @@ func (q *Quantity) part(s string) (string, error) {
 		return "", nil
 	case s == "":
 		return "", fmt.Errorf("quantity %s needs a part (its %s)", q.Name, q.PartLabel)
-	case len(s) > maxPart || !utf8.ValidString(s) || strings.ContainsFunc(s, unicode.IsControl):
-		return "", fmt.Errorf("quantity %s: %s %q is not printable text of at most %d bytes", q.Name, q.PartLabel, clip(s, maxPart), maxPart)
+	}
+	if err := q.checkLabel(q.PartLabel, s); err != nil {
+		return "", err
 	}
 	switch q.PartLabel {
 	case "phase", "line":
@@ -158,6 +163,14 @@ func (q *Quantity) part(s string) (string, error) {
 		}
 	}
 	return s, nil
+}
+
+// checkLabel bounds a label value that comes from a device.
+func (q *Quantity) checkLabel(label, s string) error {
+	if len(s) > maxPart || !utf8.ValidString(s) || strings.ContainsFunc(s, unicode.IsControl) {
+		return fmt.Errorf("quantity %s: %s %q is not printable text of at most %d bytes", q.Name, label, clip(s, maxPart), maxPart)
+	}
+	return nil
 }
 
 // clip bounds text from outside for messages.

@@ -23,8 +23,9 @@ var contract = map[string]string{
 	"pdu_phase_power_watt": "phase", "pdu_line_current_ampere": "line", "pdu_neutral_current_ampere": "",
 	"pdu_branch_current_ampere": "branch", "pdu_outlet_current_ampere": "outlet", "pdu_outlet_power_watt": "outlet",
 	"pdu_phase_current_peak_ampere": "phase", "pdu_phase_current_trough_ampere": "phase",
-	"pdu_phase_current_rated_ampere": "phase", "pdu_power_transients_total": "direction",
-	"switch_port_up": "port", "switch_port_flaps_total": "port", "switch_port_speed_bytes": "port",
+	"pdu_phase_current_rated_ampere": "phase", "pdu_phase_power_factor_ratio": "phase", "switch_port_neighbor_info": "port",
+	"pdu_power_transients_total": "direction",
+	"switch_port_up":             "port", "switch_port_flaps_total": "port", "switch_port_speed_bytes": "port",
 	"switch_port_receive_bytes_total": "port", "switch_port_transmit_bytes_total": "port",
 	"switch_port_receive_errors_total": "port", "switch_port_transmit_errors_total": "port",
 	"switch_port_receive_discards_total": "port", "switch_port_transmit_discards_total": "port",
@@ -42,6 +43,9 @@ func TestContractNames(t *testing.T) {
 		var want []string
 		if label != "" {
 			want = []string{label}
+		}
+		if q.TextLabel != "" {
+			want = append(want, q.TextLabel)
 		}
 		if !slices.Equal(q.Desc.Labels, want) || q.PartLabel != label {
 			t.Errorf("%s has labels %v and part %q, want %q", name, q.Desc.Labels, q.PartLabel, label)
@@ -70,6 +74,9 @@ func TestPromlint(t *testing.T) {
 		p := collector.Point{Desc: q.Desc, Value: max(0, q.Desc.Min)}
 		if q.PartLabel != "" {
 			p.Values = []string{"1"}
+		}
+		if q.TextLabel != "" {
+			p.Values = append(p.Values, "a text")
 		}
 		snap.Points = append(snap.Points, p)
 	}

@@ -28,6 +28,13 @@ func (q Quantity) per(label string) Quantity {
 	return q
 }
 
+// saying gives an info quantity the label of its text.
+func (q Quantity) saying(label string) Quantity {
+	q.TextLabel = label
+	q.Desc.Labels = append(q.Desc.Labels, label)
+	return q
+}
+
 const (
 	maxCount   = 1 << 64 // 64-bit counters
 	maxPDUAmps = 400
@@ -50,6 +57,7 @@ var pduQuantities = []Quantity{
 	gauge("phase_current", "pdu_phase_current_ampere", "Current of a phase.", UnitAmpere, pdu, 0, maxPDUAmps, whyCurrent).per("phase"),
 	gauge("phase_voltage", "pdu_phase_voltage_volt", "Voltage of a phase to neutral (1), or between two phases (1-2).", UnitVolt, pdu, 0, 600, whyVoltage).per("phase"),
 	gauge("phase_power", "pdu_phase_power_watt", "Active power of a phase.", UnitWatt, pdu, 0, 60e3, whyPhase).per("phase"),
+	gauge("phase_power_factor", "pdu_phase_power_factor_ratio", "Power factor of a phase; the sign tells leading from lagging on some devices.", UnitRatio, pdu, -1, 1, "a cosine; negative is legal").per("phase"),
 	gauge("phase_current_peak", "pdu_phase_current_peak_ampere", "Highest current of a phase in the trailing 60 seconds.", UnitAmpere, pdu, 0, maxPDUAmps, whyCurrent).per("phase"),
 	gauge("phase_current_trough", "pdu_phase_current_trough_ampere", "Lowest current of a phase in the trailing 60 seconds.", UnitAmpere, pdu, 0, maxPDUAmps, whyCurrent).per("phase"),
 	gauge("phase_current_rated", "pdu_phase_current_rated_ampere", "Rated current of a phase as the device reports it.", UnitAmpere, pdu, 0, maxPDUAmps, whyCurrent).per("phase"),
@@ -70,6 +78,8 @@ var upsQuantities = []Quantity{
 	gauge("ups_input_voltage", "ups_input_voltage_volt", "Input voltage of a phase.", UnitVolt, ups, 0, 600, whyVoltage).per("phase"),
 	gauge("ups_output_voltage", "ups_output_voltage_volt", "Output voltage of a phase.", UnitVolt, ups, 0, 600, whyVoltage).per("phase"),
 	gauge("ups_output_current", "ups_output_current_ampere", "Output current of a phase.", UnitAmpere, ups, 0, 5000, "2 MVA at 400 V is 2887 A, with headroom").per("phase"),
+	gauge("ups_output_phase_power", "ups_output_phase_power_watt", "Active output power of a phase.", UnitWatt, ups, 0, 1e6, "2 MW units are sold; a third of it, with headroom").per("phase"),
+	gauge("ups_output_phase_load", "ups_output_phase_load_ratio", "Load of a phase as a share of its rating.", UnitRatio, ups, 0, 2, "RFC 1628 upsOutputPercentLoad goes to 200 %").per("phase"),
 	gauge("ups_output_power", "ups_output_power_watt", "Active output power of the whole UPS.", UnitWatt, ups, 0, 3e6, "2 MW units are sold, with headroom"),
 }
 
@@ -90,6 +100,7 @@ var switchQuantities = []Quantity{
 	counter("port_receive_errors", "switch_port_receive_errors_total", "Packets received with errors.", UnitCount, swtch, maxCount, whyCounter).per("port"),
 	counter("port_transmit_errors", "switch_port_transmit_errors_total", "Packets that could not be sent because of errors.", UnitCount, swtch, maxCount, whyCounter).per("port"),
 	counter("port_receive_discards", "switch_port_receive_discards_total", "Packets without error that were dropped on receipt.", UnitCount, swtch, maxCount, whyCounter).per("port"),
+	gauge("port_neighbor", "switch_port_neighbor_info", "The system at the other end of the cable, as it names itself by LLDP.", UnitInfo, swtch, 0, 1, whyInfo).per("port").saying("neighbor"),
 	counter("port_transmit_discards", "switch_port_transmit_discards_total", "Packets without error that were dropped instead of sent.", UnitCount, swtch, maxCount, whyCounter).per("port"),
 }
 

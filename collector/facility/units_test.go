@@ -57,7 +57,7 @@ func TestUnitMustFit(t *testing.T) {
 // TestEveryQuantityHasUnits finds a base unit that no unit leads to.
 func TestEveryQuantityHasUnits(t *testing.T) {
 	for _, q := range Quantities() {
-		if u, ok := units[q.Base]; !ok || u.base != q.Base || u.factor != 1 || u.shift != 0 {
+		if u, ok := units[q.Base]; q.Base != UnitInfo && (!ok || u.base != q.Base || u.factor != 1 || u.shift != 0) {
 			t.Errorf("quantity %s: base unit %q is not in the table of units as itself", q.Name, q.Base)
 		}
 	}
