@@ -29,7 +29,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 	"unsafe"
 
@@ -76,7 +75,7 @@ const (
 )
 
 // dcgmSource reads the GPUs through go-dcgm. Its methods are called by one
-// goroutine; only the listener runs beside it.
+// goroutine.
 type dcgmSource struct {
 	cfg    SourceConfig
 	logger log.Logger
@@ -95,11 +94,10 @@ type dcgmSource struct {
 	checkMIG time.Time
 	mig      string // fingerprint of the instances
 
-	aside    dcgmAside
-	stuck    bool // one of aside's calls keeps the connection from being closed
-	listener *xidListener
-	since    time.Time // connected since
-	slowAt   time.Time // the slow fields were read at; zero: to be read at once
+	aside  dcgmAside
+	stuck  bool // one of aside's calls keeps the connection from being closed
+	xids   dcgmXIDs
+	slowAt time.Time // the slow fields were read at; zero: to be read at once
 }
 
 // dcgmGPU is one physical GPU.
@@ -110,14 +108,14 @@ type dcgmGPU struct {
 	supported bool
 	hadValues bool
 	lost      bool
-	empty     int   // passes in a row without a value
-	xidAt     int64 // time of the last XID value, microseconds
+	empty     int // passes in a row without a value
 }
 
 // dcgmInstance is one MIG GPU instance.
 type dcgmInstance struct {
 	entity       dcgm.GroupEntityPair
 	profile, gid string
+	compute      []dcgm.GroupEntityPair // its compute instances
 }
 
 // openDCGM loads the library, connects, and begins to watch. It fails where the
@@ -126,7 +124,7 @@ func openDCGM(_ context.Context, cfg SourceConfig, logger log.Logger) (Source, e
 	if err := loadDCGM(); err != nil {
 		return nil, err
 	}
-	s := &dcgmSource{cfg: cfg, logger: logger, watches: dcgmWatches{logger: logger}}
+	s := &dcgmSource{cfg: cfg, logger: logger, watches: dcgmWatches{logger: logger}, xids: newDCGMXIDs(logger)}
 	s.names = s.fieldIDs(cfg.Fields)
 	s.labels = s.fieldIDs(cfg.Labels)
 	if err := s.connect(); err != nil {
@@ -204,7 +202,6 @@ func (s *dcgmSource) connect() error {
 	}
 	s.cleanup = cleanup
 	s.reader.use(s.cfg.DCGMAddress == "")
-	s.since = time.Now()
 	dcgm.FieldsInit()
 	s.findFields()
 	s.aside = s.newAside()
@@ -212,7 +209,6 @@ func (s *dcgmSource) connect() error {
 		s.disconnect()
 		return err
 	}
-	s.listen()
 	return nil
 }
 
@@ -235,6 +231,9 @@ func dcgmInit(address string) (func(), error) {
 func (s *dcgmSource) findFields() {
 	s.fast = nil
 	var slow []dcgm.Short
+	if s.names[dcgmFieldXID] == nil {
+		s.fast = append(s.fast, dcgmFieldXID) // read in any case, for the counts
+	}
 	for id, names := range s.names {
 		meta, err := dcgm.FieldGetByID(dcgm.Short(id))
 		if err != nil {
@@ -257,7 +256,7 @@ func (s *dcgmSource) findFields() {
 	s.all = slices.Concat(s.fast, slow)
 }
 
-// disconnect gives everything back; the listener goes first, as DCGM demands.
+// disconnect gives everything back.
 func (s *dcgmSource) disconnect() {
 	if s.cleanup == nil {
 		return
@@ -265,10 +264,7 @@ func (s *dcgmSource) disconnect() {
 	if s.stuck = !s.aside.end(asideGrace); s.stuck {
 		return
 	}
-	if s.listener != nil {
-		s.listener.stop()
-		s.listener = nil
-	}
+	s.xids.watches.end()
 	s.aside.entities.watches.end()
 	s.watches.end()
 	s.cleanup()
@@ -282,69 +278,4 @@ func (s *dcgmSource) Close() error {
 		return errStuck
 	}
 	return nil
-}
-
-// xidListener collects the driver errors that DCGM's policy reports. go-dcgm's
-// channel holds one and drops the rest, so it is emptied at once.
-type xidListener struct {
-	cancel context.CancelFunc
-	done   chan struct{}
-
-	mu      sync.Mutex
-	pending []dcgmXID
-}
-
-type dcgmXID struct {
-	gpu  uint
-	code int
-	at   time.Time
-}
-
-// listen subscribes to driver errors where the library can tell them; elsewhere
-// Read looks at the value of the XID field.
-func (s *dcgmSource) listen() {
-	for _, symbol := range []string{"dcgmGroupGetInfo", "dcgmPolicyGet", "dcgmPolicySet", "dcgmPolicyRegister_v2", "dcgmPolicyUnregister"} {
-		if !dcgmHas(symbol) {
-			level.Info(s.logger).Log("msg", "no XID events from this DCGM", "missing", symbol)
-			return
-		}
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	ch, err := dcgm.ListenForPolicyViolations(ctx, dcgm.XidPolicy)
-	if err != nil {
-		cancel()
-		level.Info(s.logger).Log("msg", "no XID events from DCGM", "err", err)
-		return
-	}
-	l := &xidListener{cancel: cancel, done: make(chan struct{})}
-	go l.run(ch)
-	s.listener = l
-}
-
-func (l *xidListener) run(ch <-chan dcgm.PolicyViolation) {
-	defer close(l.done)
-	for v := range ch {
-		xid, ok := v.Data.(dcgm.XidPolicyCondition)
-		if !ok {
-			continue
-		}
-		l.mu.Lock()
-		if len(l.pending) < maxPendingXIDs {
-			l.pending = append(l.pending, dcgmXID{gpu: v.GPU, code: int(xid.ErrNum), at: v.Timestamp})
-		}
-		l.mu.Unlock()
-	}
-}
-
-func (l *xidListener) take() []dcgmXID {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	events := l.pending
-	l.pending = nil
-	return events
-}
-
-func (l *xidListener) stop() {
-	l.cancel()
-	<-l.done
 }

@@ -79,7 +79,7 @@ func (s *dcgmSource) read() (*Sample, error) {
 			sample.Devices = append(sample.Devices[:first], d)
 		}
 	}
-	sample.XIDs = s.takeXIDs(values)
+	sample.XIDs = s.xids.take(s.gpus)
 	sample.Aside = s.sideCalls(now)
 	return sample, nil
 }
@@ -171,6 +171,10 @@ func (s *dcgmSource) collect(values map[dcgm.GroupEntityPair][]Value, list []dcg
 		if !ok {
 			continue
 		}
+		if v.field == dcgmFieldXID {
+			s.xids.see(v, int(number))
+			v.ts = 0 // as old as the error, which must not make it stale
+		}
 		if values[v.pair] == nil {
 			values[v.pair] = make([]Value, 0, len(s.all)+1)
 		}
@@ -223,37 +227,6 @@ func (s *dcgmSource) lossOf(g *dcgmGPU, devices []Device, refused string) string
 		return "no values"
 	}
 	return ""
-}
-
-// takeXIDs returns the driver errors since the last pass and takes the time off
-// XID values: they are as old as the error, which must not make them stale.
-func (s *dcgmSource) takeXIDs(values map[dcgm.GroupEntityPair][]Value) []XID {
-	var events []XID
-	for _, g := range s.gpus {
-		for _, pair := range g.pairs() {
-			for i := range values[pair] {
-				v := &values[pair][i]
-				if v.Field != fieldXID {
-					continue
-				}
-				at := v.At
-				v.At = time.Time{}
-				if s.listener == nil && at.After(s.since) && at.UnixMicro() > g.xidAt && v.V > 0 {
-					events = append(events, XID{UUID: g.device.UUID, Code: int(v.V), At: at})
-				}
-				g.xidAt = max(g.xidAt, at.UnixMicro())
-			}
-		}
-	}
-	if s.listener == nil {
-		return events
-	}
-	for _, e := range s.listener.take() {
-		if g := s.gpu(e.gpu); g != nil {
-			events = append(events, XID{UUID: g.device.UUID, Code: e.code, At: e.at})
-		}
-	}
-	return events
 }
 
 // code returns the DCGM code of an error, 0 for others.

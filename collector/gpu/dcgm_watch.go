@@ -53,7 +53,7 @@ func (s *dcgmSource) enumerate() error {
 		g := &dcgmGPU{id: id, supported: slices.Contains(supported, id)}
 		i := slices.IndexFunc(old, func(o *dcgmGPU) bool { return o.id == id })
 		if i >= 0 {
-			g.device, g.hadValues, g.xidAt = old[i].device, old[i].hadValues, old[i].xidAt
+			g.device, g.hadValues = old[i].device, old[i].hadValues
 		}
 		if i < 0 && !g.supported && dcgm.GetGPUStatus(id) == dcgm.EntityStatusUnsupported {
 			level.Info(s.logger).Log("msg", "GPU not supported by DCGM, left out", "gpu", id)
@@ -71,6 +71,7 @@ func (s *dcgmSource) enumerate() error {
 		return err
 	}
 	s.findInstances()
+	s.xids.watch(s.gpus)
 	return s.watchFields()
 }
 
@@ -178,6 +179,15 @@ func (s *dcgmSource) instances() (map[uint][]dcgmInstance, string) {
 			found[e.Parent.EntityId] = append(found[e.Parent.EntityId], dcgmInstance{
 				entity: e.Entity, gid: strconv.FormatUint(uint64(e.Info.NvmlInstanceId), 10)})
 			fmt.Fprintf(&fingerprint, "%d/%d/%d/%d ", e.Parent.EntityId, e.Entity.EntityId, e.Info.NvmlInstanceId, e.Info.NvmlMigProfileId)
+		}
+	}
+	for _, e := range h.EntityList[:min(h.Count, dcgm.MAX_HIERARCHY_INFO)] {
+		for _, list := range found {
+			for i := range list {
+				if e.Entity.EntityGroupId == dcgm.FE_GPU_CI && e.Parent == list[i].entity {
+					list[i].compute = append(list[i].compute, e.Entity)
+				}
+			}
 		}
 	}
 	return found, fingerprint.String()

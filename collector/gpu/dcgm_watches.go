@@ -56,6 +56,11 @@ func (w *dcgmWatches) chunk(what string, pairs []dcgm.GroupEntityPair, ids []dcg
 // add watches up to maxFieldGroup fields of some entities. DCGM keeps samples for
 // two intervals; dcgm-exporter's ten minutes are what makes it grow.
 func (w *dcgmWatches) add(what string, pairs []dcgm.GroupEntityPair, ids []dcgm.Short, interval time.Duration) error {
+	return w.keep(what, pairs, ids, interval, 2*interval, 2)
+}
+
+// keep is add with what DCGM keeps of each value: samples of some age, and how many.
+func (w *dcgmWatches) keep(what string, pairs []dcgm.GroupEntityPair, ids []dcgm.Short, interval, age time.Duration, samples int32) error {
 	w.seq++
 	name := fmt.Sprintf("rackpulse-%s-%d", what, w.seq)
 	group, err := dcgm.CreateGroup(name)
@@ -72,7 +77,7 @@ func (w *dcgmWatches) add(what string, pairs []dcgm.GroupEntityPair, ids []dcgm.
 		dcgm.DestroyGroup(group)
 		return err
 	}
-	err = dcgm.WatchFieldsWithGroupEx(fields, group, interval.Microseconds(), 2*interval.Seconds(), 2)
+	err = dcgm.WatchFieldsWithGroupEx(fields, group, interval.Microseconds(), age.Seconds(), samples)
 	if err != nil {
 		dcgm.FieldGroupDestroy(fields)
 		dcgm.DestroyGroup(group)

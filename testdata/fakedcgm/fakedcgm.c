@@ -81,7 +81,7 @@ static void forget(void)
 	memset(field_groups, 0, sizeof field_groups);
 	memset(watched, 0, sizeof watched);
 	memset(shown, 0, sizeof shown);
-	callback = NULL;
+	nxid_samples = 0;
 }
 
 dcgmReturn_t dcgmShutdown(void)

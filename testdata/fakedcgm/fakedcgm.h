@@ -28,6 +28,7 @@
 #define MAX_GROUPS 256
 #define MAX_INSTANCES 64
 #define MAX_LINES 64
+#define MAX_SAMPLES 1024
 #define POLL_US 20000
 
 enum blank { NOT_BLANK, BLANK, NOT_FOUND, NOT_SUPPORTED, NO_PERMISSION };
@@ -93,6 +94,12 @@ struct script {
 	int xid_seq; // the newest
 };
 
+struct xid_sample {
+	unsigned gpu; // its id
+	int code;
+	int64_t time;
+};
+
 struct group {
 	bool used;
 	dcgmGroupEntityPair_t entities[MAX_GPUS * 8];
@@ -116,8 +123,8 @@ extern int watched[DCGM_FI_MAX_FIELDS]; // watches of a field
 extern bool shown[DCGM_FI_MAX_FIELDS]; // read since it is watched
 extern int last_xid[MAX_GPUS];
 extern int64_t last_xid_time[MAX_GPUS];
-extern fpRecvUpdates callback;
-extern uint64_t callback_data;
+extern struct xid_sample xid_samples[MAX_SAMPLES];
+extern int nxid_samples;
 extern bool polling; // poll_script is to go on
 
 int64_t now_us(void);

@@ -29,17 +29,29 @@ dcgmReturn_t dcgmGetLatestValuesForFields(dcgmHandle_t handle, int gpu, unsigned
 	return dcgmEntityGetLatestValues(handle, DCGM_FE_GPU, gpu, fields, n, values);
 }
 
+// Of samples only those of driver errors are kept, in the order of their times.
 dcgmReturn_t dcgmGetValuesSince_v2(dcgmHandle_t handle, dcgmGpuGrp_t group, dcgmFieldGrp_t fields, long long since,
 	long long *next, dcgmFieldValueEntityEnumeration_f each, void *data)
 {
 	(void)handle;
-	(void)group;
-	(void)fields;
-	(void)each;
-	(void)data;
 	ENTER("since=%lld", since);
-	if (next)
-		*next = now_us();
+	if (fields >= MAX_GROUPS || !field_groups[fields].used || group >= MAX_GROUPS || !groups[group].used)
+		return leave(DCGM_ST_NOT_CONFIGURED);
+	int64_t end = now_us();
+	for (int i = 0; i < groups[group].n; i++)
+		for (int f = 0; f < field_groups[fields].n; f++)
+			for (int k = 0; k < nxid_samples; k++) {
+				struct xid_sample *x = &xid_samples[k];
+				dcgmGroupEntityPair_t e = groups[group].entities[i];
+				if (field_groups[fields].ids[f] != DCGM_FI_DEV_XID_ERRORS || e.entityGroupId != DCGM_FE_GPU
+					|| e.entityId != x->gpu || x->time < since || x->time > end)
+					continue;
+				dcgmFieldValue_v1 v = { .version = dcgmFieldValue_version1, .fieldId = DCGM_FI_DEV_XID_ERRORS,
+					.fieldType = DCGM_FT_INT64, .ts = x->time };
+				v.value.i64 = x->code;
+				each(e.entityGroupId, e.entityId, &v, 1, data);
+			}
+	*next = end + 1;
 	return leave(DCGM_ST_OK);
 }
 
@@ -86,8 +98,6 @@ dcgmReturn_t dcgmHealthCheck(dcgmHandle_t handle, dcgmGpuGrp_t group, dcgmHealth
 	return leave(DCGM_ST_OK);
 }
 
-// --- policy -----------------------------------------------------------------
-
 dcgmReturn_t dcgmGroupGetInfo(dcgmHandle_t handle, dcgmGpuGrp_t group, dcgmGroupInfo_t *info)
 {
 	(void)handle;
@@ -104,44 +114,6 @@ dcgmReturn_t dcgmGroupGetInfo(dcgmHandle_t handle, dcgmGpuGrp_t group, dcgmGroup
 	info->count = script.gpus;
 	for (int i = 0; i < script.gpus; i++)
 		info->entityList[i] = (dcgmGroupEntityPair_t){ DCGM_FE_GPU, script.ids[i] };
-	return leave(DCGM_ST_OK);
-}
-
-dcgmReturn_t dcgmPolicyGet(dcgmHandle_t handle, dcgmGpuGrp_t group, int count, dcgmPolicy_t *policy, dcgmStatus_t status)
-{
-	(void)handle;
-	(void)group;
-	(void)policy;
-	(void)status;
-	ENTER("count=%d", count);
-	return leave(DCGM_ST_NOT_CONFIGURED);
-}
-
-dcgmReturn_t dcgmPolicySet(dcgmHandle_t handle, dcgmGpuGrp_t group, dcgmPolicy_t *policy, dcgmStatus_t status)
-{
-	(void)handle;
-	(void)group;
-	(void)status;
-	ENTER("condition=0x%x action=%d", policy->condition, policy->action);
-	return leave(policy->version == dcgmPolicy_version1 ? DCGM_ST_OK : DCGM_ST_VER_MISMATCH);
-}
-
-dcgmReturn_t dcgmPolicyRegister_v2(dcgmHandle_t handle, dcgmGpuGrp_t group, dcgmPolicyCondition_t condition, fpRecvUpdates cb, uint64_t data)
-{
-	(void)handle;
-	(void)group;
-	ENTER("condition=0x%x", condition);
-	callback = cb;
-	callback_data = data;
-	return leave(DCGM_ST_OK);
-}
-
-dcgmReturn_t dcgmPolicyUnregister(dcgmHandle_t handle, dcgmGpuGrp_t group, dcgmPolicyCondition_t condition)
-{
-	(void)handle;
-	(void)group;
-	ENTER("condition=0x%x", condition);
-	callback = NULL;
 	return leave(DCGM_ST_OK);
 }
 #endif

@@ -10,8 +10,8 @@ pthread_mutex_t mu = PTHREAD_MUTEX_INITIALIZER;
 struct script script;
 int last_xid[MAX_GPUS];
 int64_t last_xid_time[MAX_GPUS];
-fpRecvUpdates callback;
-uint64_t callback_data;
+struct xid_sample xid_samples[MAX_SAMPLES];
+int nxid_samples;
 bool polling;
 
 static struct timespec script_time;
@@ -49,8 +49,8 @@ int slot(unsigned id)
 	return -1;
 }
 
-// fire tells of a driver error: the field's value, and the policy's callback.
-// It is called with the lock held and lets go of it for the callback.
+// fire is a driver error. Those that a test finds in the script at its start are of
+// the time before.
 static void fire(int gpu, int code, bool tell)
 {
 	int64_t t = now_us();
@@ -58,20 +58,8 @@ static void fire(int gpu, int code, bool tell)
 		return;
 	last_xid[gpu] = code;
 	last_xid_time[gpu] = t;
-	if (!tell || callback == NULL)
-		return;
-	dcgmPolicyCallbackResponse_t r;
-	memset(&r, 0, sizeof r);
-	r.version = dcgmPolicyCallbackResponse_version2;
-	r.condition = DCGM_POLICY_COND_XID;
-	r.gpuId = script.ids[gpu];
-	r.val.xid.timestamp = t;
-	r.val.xid.errnum = code;
-	fpRecvUpdates cb = callback;
-	uint64_t data = callback_data;
-	pthread_mutex_unlock(&mu);
-	cb(&r, data);
-	pthread_mutex_lock(&mu);
+	if (tell && nxid_samples < MAX_SAMPLES)
+		xid_samples[nxid_samples++] = (struct xid_sample){ script.ids[gpu], code, t };
 }
 
 static void read_value(const char *line)
