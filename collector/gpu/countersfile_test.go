@@ -137,7 +137,7 @@ func TestCountersReload(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "the short file", func() bool { return !on("DCGM_FI_DEV_FB_USED") && on("DCGM_FI_PROF_GR_ENGINE_ACTIVE") })
-	if groups, gone := len(fake.calls("dcgmGroupCreate")), len(fake.calls("dcgmGroupDestroy")); groups-gone > 4 {
+	if groups, gone := len(fake.calls("dcgmGroupCreate")), len(fake.calls("dcgmGroupDestroy")); groups-gone > 5 { // static, fields, profiling, slow, xid
 		t.Errorf("%d groups made, %d given back", groups, gone)
 	}
 }
