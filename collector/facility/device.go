@@ -3,6 +3,7 @@
 package facility
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -206,6 +207,13 @@ func (d *device) read(ctx context.Context) (collector.Snapshot, error) {
 	snap, refusal := d.snapshot(list, time.Now())
 	if err = errors.Join(err, refusal); err == nil && len(snap.Points) == 0 {
 		err = errors.New("the device has no value now")
+	}
+	for _, c := range crossCheck(list) {
+		id := cmp.Or(c.Device, d.config.Device)
+		if c.Implausible {
+			level.Debug(d.logger).Log("msg", "values contradict each other", "of", id, "check", c.Check, "values", c.Text)
+		}
+		snap.Points = append(snap.Points, collector.Point{Desc: descImplausible, Subject: id, Values: []string{id, c.Check}, Value: truth(c.Implausible)})
 	}
 	return snap, err
 }

@@ -47,6 +47,41 @@ func generatedDocs() string {
 	return b.String()
 }
 
+// TestDocsProfiles keeps the list of profiles in docs/profiles.md, and its
+// example is a sound profile.
+func TestDocsProfiles(t *testing.T) {
+	path := filepath.Join(testtool.Root(), "docs", "profiles.md")
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, example, _ := strings.Cut(string(data), "```profile\n")
+	example, _, _ = strings.Cut(example, "```")
+	if _, err := parseProfile("example.yml", []byte(example)); err != nil {
+		t.Error(err)
+	}
+	const head = "| profile | devices |\n|---|---|\n"
+	text, old, ok := strings.Cut(string(data), head)
+	if !ok {
+		t.Fatalf("%s has no table of profiles", path)
+	}
+	list, err := Profiles()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b strings.Builder
+	for _, p := range list {
+		fmt.Fprintf(&b, "| `%s` | %s |\n", p.Name, p.About)
+	}
+	if *update {
+		if err := os.WriteFile(path, []byte(text+head+b.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	} else if old != b.String() {
+		t.Errorf("the list of profiles in %s is stale; run go test ./collector/facility -run TestDocs -update", path)
+	}
+}
+
 // TestDocs keeps the tables of docs/facility.md equal to the code.
 func TestDocs(t *testing.T) {
 	path := filepath.Join(testtool.Root(), "docs", "facility.md")
@@ -68,7 +103,7 @@ func TestDocs(t *testing.T) {
 }
 
 // secretFile finds the files of secrets in examples.
-var secretFile = regexp.MustCompile(`(community|auth|privacy)_file: \S+`)
+var secretFile = regexp.MustCompile(`(community|auth|privacy)_file: [^\s,}]+`)
 
 // TestDocsExamples: every example of docs/facility.md is a valid configuration,
 // and every driver and no other has a section with one.
