@@ -83,6 +83,7 @@ type job struct {
 	started bool // a token was taken for it
 	retry   time.Time
 	delay   time.Duration
+	tries   int // that failed since the last success
 	note    string
 	noted   time.Time
 }
@@ -234,7 +235,7 @@ func (r *Runner) attempt(ctx context.Context, in *ledger.Intent, j *job) time.Du
 	in.Steps = slices.Clone(in.Steps)
 	failed := false
 	for _, t := range r.Targets {
-		again, ok := r.attemptTarget(ctx, in, t, said)
+		again, ok := r.attemptTarget(ctx, in, j, t, said)
 		if !again {
 			return retryMin
 		}
@@ -253,7 +254,7 @@ func (r *Runner) attempt(ctx context.Context, in *ledger.Intent, j *job) time.Du
 
 // attemptTarget carries the intent as far as it goes in one target: it is asked
 // right before the call. again is false when nothing more may be done.
-func (r *Runner) attemptTarget(ctx context.Context, in *ledger.Intent, t Named, said ledger.Witness) (again, ok bool) {
+func (r *Runner) attemptTarget(ctx context.Context, in *ledger.Intent, j *job, t Named, said ledger.Witness) (again, ok bool) {
 	v := r.Outbox.Permit(*in, said)
 	if v.Over || !v.Soft {
 		return false, true
@@ -262,7 +263,7 @@ func (r *Runner) attemptTarget(ctx context.Context, in *ledger.Intent, t Named, 
 	if step.Hard || step.Soft && !hard {
 		return true, true
 	}
-	return true, r.apply(ctx, in, t, step, hard)
+	return true, r.apply(ctx, in, j, t, step, hard)
 }
 
 // permit asks whether, with a witness where one could matter.

@@ -25,7 +25,7 @@ func stepOf(in *ledger.Intent, target string) *ledger.Step {
 }
 
 // apply calls a target and records how it went.
-func (r *Runner) apply(ctx context.Context, in *ledger.Intent, t Named, step *ledger.Step, hard bool) bool {
+func (r *Runner) apply(ctx context.Context, in *ledger.Intent, j *job, t Named, step *ledger.Step, hard bool) bool {
 	o := Order{ID: in.ID, Node: in.Node, Action: in.Action, Hard: hard, Reason: in.Reason, Actor: in.Actor, Created: in.Created}
 	if r.Place != nil {
 		o.Rack, o.Class = r.Place(in.Node)
@@ -37,8 +37,10 @@ func (r *Runner) apply(ctx context.Context, in *ledger.Intent, t Named, step *le
 	result := "done"
 	if err != nil {
 		result, note = "failed", err.Error()
-		step.Attempts++
+		j.tries++
+		step.Attempts = j.tries
 	} else {
+		j.tries = 0
 		step.Attempts, step.Soft, step.Hard = 0, true, hard
 	}
 	news := note != step.Note || err == nil

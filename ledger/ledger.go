@@ -146,7 +146,8 @@ type Step struct {
 	// Soft says that the reversible part is done, Hard that all of it is.
 	Soft bool `json:"soft,omitempty"`
 	Hard bool `json:"hard,omitempty"`
-	// Attempts counts the failed tries since the last success.
+	// Attempts counts the failed tries since the last success, at the time of
+	// the note.
 	Attempts int `json:"attempts,omitempty"`
 	// Note is the result, or the last error.
 	Note string    `json:"note,omitempty"`

@@ -11,6 +11,10 @@ cd "$(dirname "$0")"
 want=()
 need() { command -v "$1" >/dev/null 2>&1 || want+=("$2"); }
 need prometheus-node-exporter prometheus-node-exporter
+need slurmctld slurmctld
+need slurmd slurmd
+need scontrol slurm-client
+need munged munge
 if ((${#want[@]})); then
   sudo=""
   [[ $(id -u) == 0 ]] || sudo=$(command -v sudo || true)
