@@ -33,7 +33,8 @@ func (r *Runner) use(ctx context.Context, s *settings) {
 	if r.converter != nil && r.converter.exp.window == exp.window {
 		exp = r.converter.exp
 	}
-	r.converter = newConverter(newLayout(s.counters, s.cfg.HostnameLabel), r.deps.Hostname, exp)
+	r.converter = newConverter(newLayout(s.counters, s.cfg.HostnameLabel), r.deps.Hostname, exp, r.derived)
+	r.derived.use(s.cfg.Interval)
 	r.sel = newSelector(s, r.launcher, r.logger)
 	if r.watch != nil {
 		r.watch.stop()

@@ -14,6 +14,7 @@ type converter struct {
 	driver  string
 	devices map[deviceKey]*deviceLabels
 	exp     *expCounts
+	derived *derived
 }
 
 // deviceKey is what may change about a device without it being another one.
@@ -30,8 +31,8 @@ type deviceLabels struct {
 	throttle [][]string // in throttleReasons' order
 }
 
-func newConverter(l *layout, host string, exp *expCounts) *converter {
-	return &converter{layout: l, host: host, devices: make(map[deviceKey]*deviceLabels), exp: exp}
+func newConverter(l *layout, host string, exp *expCounts, d *derived) *converter {
+	return &converter{layout: l, host: host, devices: make(map[deviceKey]*deviceLabels), exp: exp, derived: d}
 }
 
 // labelsOf returns the label values of a device, made anew when they changed.
@@ -105,6 +106,7 @@ func (c *converter) points(s *Sample, missing []*knownGPU, xids *xidCounters) (p
 				collector.Point{Desc: descInfo, Values: l.info, Value: 1})
 			points = ownPoints(points, d, l)
 		}
+		points, slow = c.derived.points(points, slow, d, l, s.At, whole)
 	}
 	for _, g := range missing {
 		points = append(points, collector.Point{Desc: descUp, Values: []string{g.UUID, g.Index}, Value: 0})

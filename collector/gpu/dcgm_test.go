@@ -58,9 +58,9 @@ func TestDCGMGolden(t *testing.T) {
 	// Few calls for all GPUs (the first is for names), samples kept for two intervals,
 	// no expensive calls.
 	for i, call := range fake.calls("dcgmEntitiesGetLatestValues")[1:] {
-		some := "entities=2 fields=35 " // four of these, then the fast ones
-		if i >= 4 {
-			some = []string{"entities=3 fields=22 ", "entities=3 fields=22 ", "entities=2 fields=22 "}[(i-4)%3]
+		some := "entities=1 fields=43 " // eight of these, then the fast ones
+		if i >= 8 {
+			some = []string{"entities=3 fields=22 ", "entities=3 fields=22 ", "entities=2 fields=22 "}[(i-8)%3]
 		}
 		if !strings.HasPrefix(call, "dcgmEntitiesGetLatestValues "+some+"flags=0") {
 			t.Errorf("%d: %s", i, call)

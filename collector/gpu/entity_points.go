@@ -67,8 +67,9 @@ func (c *converter) entityPoints(devices []Device, p *EntityPass) []collector.Po
 			}
 			parents[k].states[e.State]++
 			if e.State != "disabled" {
-				points = append(points, collector.Point{Desc: descLinkUp, Value: oneIf(e.State == "up"),
-					Values: []string{e.ID, e.Parent, e.GPU, d.UUID, d.PCIBusID}})
+				labels := []string{e.ID, e.Parent, e.GPU, d.UUID, d.PCIBusID}
+				points = append(points, collector.Point{Desc: descLinkUp, Value: oneIf(e.State == "up"), Values: labels},
+					collector.Point{Desc: descFlaps, Value: c.derived.flaps(e, d), Values: labels})
 			}
 		}
 		if !d.Lost {

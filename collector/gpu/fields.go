@@ -21,18 +21,29 @@ const (
 	fieldTemp     = "DCGM_FI_DEV_GPU_TEMP"
 	fieldXID      = "DCGM_FI_DEV_XID_ERRORS"
 	fieldDriver   = "DCGM_FI_DRIVER_VERSION"
+	fieldUtil     = "DCGM_FI_DEV_GPU_UTIL"          // %
+	fieldEngine   = "DCGM_FI_PROF_GR_ENGINE_ACTIVE" // ratio
+	fieldUsed     = "DCGM_FI_DEV_FB_USED"           // MiB
+	fieldFree     = "DCGM_FI_DEV_FB_FREE"
+	fieldWidth    = "DCGM_FI_DEV_PCIE_LINK_WIDTH"
+	fieldMaxWidth = "DCGM_FI_DEV_PCIE_MAX_LINK_WIDTH"
+	fieldGen      = "DCGM_FI_DEV_PCIE_LINK_GEN"
+	fieldMaxGen   = "DCGM_FI_DEV_PCIE_MAX_LINK_GEN"
 	fieldSRAM     = "DCGM_FI_DEV_THRESHOLD_SRM"           // 0 or 1
 	fieldRecovery = "DCGM_FI_DEV_GET_GPU_RECOVERY_ACTION" // see recoveryActions
 )
 
 // What has no name in DCGM goes from the source to the page under ours.
 const (
-	fieldLinkUp         = "rackpulse_gpu_nvlink_up" // 0 or 1; the label is the link
 	fieldInstanceMemory = "rackpulse_gpu_instance_memory_bytes"
 	fieldInstanceSMs    = "rackpulse_gpu_instance_multiprocessors"
 )
 
-var alwaysRead = []string{fieldThrottle, fieldMargin, fieldSlowdown, fieldTemp, fieldXID}
+var alwaysRead = []string{fieldThrottle, fieldMargin, fieldSlowdown, fieldTemp, fieldXID,
+	fieldUtil, fieldEngine, fieldUsed, fieldFree, fieldWidth, fieldMaxWidth, fieldGen, fieldMaxGen,
+	fieldSRAM, fieldRecovery, fieldInstanceMemory, fieldInstanceSMs,
+	"DCGM_FI_DEV_ROW_REMAP_FAILURE", "DCGM_FI_DEV_ROW_REMAP_PENDING", "DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS",
+	"DCGM_FI_DEV_RETIRED_SBE", "DCGM_FI_DEV_RETIRED_DBE", "DCGM_FI_DEV_RETIRED_PENDING"}
 
 // slowFields are read every gpu.slow_interval, all others every gpu.interval:
 // counts of errors, which alerts look at over minutes, and what only an operator
@@ -60,7 +71,6 @@ var slowFields = []string{
 	"DCGM_FI_DEV_VGPU_LICENSE_STATUS",
 	fieldSRAM,
 	fieldRecovery,
-	fieldLinkUp,
 	fieldInstanceMemory,
 	fieldInstanceSMs,
 	"DCGM_FI_DEV_NVLINK_ERROR_DL_*",

@@ -86,7 +86,7 @@ func FuzzFrames(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		r := newFrameReader(bytes.NewReader(data))
-		conv, store := newConverter(newLayout(c, "Hostname"), "h", newExpCounts(time.Minute)), collector.NewStore()
+		conv, store := newConverter(newLayout(c, "Hostname"), "h", newExpCounts(time.Minute), newDerived()), collector.NewStore()
 		known, err := loadKnown("")
 		if err != nil {
 			t.Fatal(err)

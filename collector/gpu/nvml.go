@@ -77,6 +77,9 @@ type nvmlGPU struct {
 
 	rates map[string]*rate           // of NVLink traffic in KiB, by field
 	links map[string]map[int]float64 // counts by field and link
+
+	noLinks time.Time // no NVLinks to be asked for before this time
+	linked  bool      // one was up since the start
 }
 
 // nvmlInstance is one MIG GPU instance.
@@ -202,6 +205,9 @@ func (s *nvmlSource) Read(context.Context) (*Sample, error) {
 		if was != "" && g.lost == "" && sample.FastOnly {
 			s.slowAt = time.Time{} // it is back: do not let its slow values wait
 		}
+	}
+	if !sample.FastOnly {
+		sample.Aside.Entities = s.linkPass(now)
 	}
 	sample.XIDs = s.takeXIDs()
 	return sample, nil

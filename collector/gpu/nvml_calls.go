@@ -45,10 +45,7 @@ type nvmlCall struct {
 	and    string // and this one
 	fields []string
 	read   nvmlRead
-	// many, instead of read, gives any number of values of the one field, each with
-	// its label.
-	many  func(d nvml.Device, add func(label string, v float64)) nvml.Return
-	scope nvmlScope
+	scope  nvmlScope
 	// instead: only if the call before it in the table gave nothing.
 	instead bool
 
@@ -159,14 +156,7 @@ func (c *nvmlCall) call(g *nvmlGPU, d nvml.Device, off *time.Time, values []Valu
 		return values, nvml.ERROR_NOT_SUPPORTED
 	}
 	var v [maxResults]float64
-	var ret nvml.Return
-	if c.many != nil {
-		ret = c.many(d, func(label string, v float64) {
-			values = append(values, Value{Field: c.fields[0], Label: label, V: v})
-		})
-	} else {
-		ret = c.read(g, d, &v)
-	}
+	ret := c.read(g, d, &v)
 	if ret != nvml.SUCCESS {
 		if unsupported(ret) {
 			*off = now.Add(unsupportedFor)
@@ -174,7 +164,7 @@ func (c *nvmlCall) call(g *nvmlGPU, d nvml.Device, off *time.Time, values []Valu
 		return values, ret
 	}
 	for i, field := range c.fields {
-		if c.want[i] && c.many == nil {
+		if c.want[i] {
 			values = append(values, Value{Field: field, V: v[i]})
 		}
 	}

@@ -26,7 +26,7 @@ const linkBandwidth = "DCGM_FI_DEV_NVLINK_BANDWIDTH_"
 // and those of NVLink 5 by field values of each link.
 func nvmlLinkCalls() []nvmlCall {
 	const counter, state = "nvmlDeviceGetNvLinkErrorCounter", "nvmlDeviceGetNvLinkState"
-	list := []nvmlCall{{symbol: state, fields: []string{fieldLinkUp}, many: readLinkStates}}
+	var list []nvmlCall
 	for _, e := range []struct {
 		name  string
 		kind  nvml.NvLinkErrorCounter
@@ -156,20 +156,47 @@ func sum(counts map[int]float64, v *[maxResults]float64) nvml.Return {
 	return nvml.SUCCESS
 }
 
-// readLinkStates tells of each link whether it is up.
-func readLinkStates(d nvml.Device, add func(link string, v float64)) nvml.Return {
-	for link := range nvml.NVLINK_MAX_LINKS {
-		state, ret := d.GetNvLinkState(link)
-		switch {
-		case ret == nvml.SUCCESS:
-			add(strconv.Itoa(link), float64(state))
-		case ret == nvml.ERROR_GPU_IS_LOST || link == 0:
-			return ret
-		default:
-			return nvml.SUCCESS // the card has no more
+// linkPass lists the NVLinks of all GPUs, nil where there are none. NVML says of a
+// link that it is up or not, DCGM whether it is down or disabled: one that is not up
+// counts as down if it or another of the GPU was up, else as never connected.
+func (s *nvmlSource) linkPass(now time.Time) *EntityPass {
+	if !s.has("nvmlDeviceGetNvLinkState") {
+		return nil
+	}
+	p := &EntityPass{At: now}
+	for _, g := range s.gpus {
+		if g.handle != nil && g.lost == "" && !now.Before(g.noLinks) {
+			p.List = g.addLinks(p.List, now)
 		}
 	}
-	return nvml.SUCCESS
+	if len(p.List) == 0 {
+		return nil
+	}
+	return p
+}
+
+func (g *nvmlGPU) addLinks(list []Entity, now time.Time) []Entity {
+	first := len(list)
+	for link := range nvml.NVLINK_MAX_LINKS {
+		state, ret := g.handle.GetNvLinkState(link)
+		if ret != nvml.SUCCESS { // the card has no more
+			if link == 0 && unsupported(ret) {
+				g.noLinks = now.Add(unsupportedFor)
+			}
+			break
+		}
+		e := Entity{Kind: kindLink, ID: strconv.Itoa(link), GPU: g.device.Index, State: "disabled"}
+		if state == nvml.FEATURE_ENABLED {
+			e.State, g.linked = "up", true
+		}
+		list = append(list, e)
+	}
+	for i := range list[first:] {
+		if e := &list[first+i]; g.linked && e.State == "disabled" {
+			e.State = "down"
+		}
+	}
+	return list
 }
 
 // linkRate is what a link, or all, sent or received or both in MiB/s since the

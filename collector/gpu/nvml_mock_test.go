@@ -41,6 +41,7 @@ func newMockNode(n int) *mockNode {
 		g.GetTemperatureFunc = func(nvml.TemperatureSensors) (uint32, nvml.Return) { return uint32(40 + i), nvml.SUCCESS }
 		g.GetPowerUsageFunc = func() (uint32, nvml.Return) { return 250500, nvml.SUCCESS }
 		g.RegisterEventsFunc = func(uint64, nvml.EventSet) nvml.Return { return nvml.SUCCESS }
+		g.GetNvLinkStateFunc = func(int) (nvml.EnableState, nvml.Return) { return 0, nvml.ERROR_NOT_SUPPORTED }
 		m.gpus = append(m.gpus, g)
 	}
 	m.EventSetCreateFunc = func() (nvml.EventSet, nvml.Return) {
@@ -162,6 +163,7 @@ func TestNVMLTrouble(t *testing.T) {
 		fresh.GetTemperatureFunc = func(nvml.TemperatureSensors) (uint32, nvml.Return) { return 33, nvml.SUCCESS }
 		fresh.GetPowerUsageFunc = g.GetPowerUsageFunc
 		fresh.RegisterEventsFunc = g.RegisterEventsFunc
+		fresh.GetNvLinkStateFunc = g.GetNvLinkStateFunc
 		m.Devices[0] = fresh
 		time.Sleep(checkInterval)
 		if d := read(t, s).Devices[0]; d.Lost || valueOf(d, fieldTemp) != 33 {

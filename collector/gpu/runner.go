@@ -79,6 +79,7 @@ type Runner struct {
 	sel       *selector
 	converter *converter
 	slow      slowValues
+	derived   *derived
 	known     *knownGPUs
 	simKnown  *knownGPUs             // never written to the state directory
 	health    map[string]HealthCheck // the latest by UUID
@@ -130,6 +131,7 @@ func New(cfg Config, deps Deps) (*Runner, error) {
 		commands: make(chan command),
 		simKnown: &knownGPUs{gpus: make(map[string]*knownGPU)},
 		xids:     newXIDCounters(),
+		derived:  newDerived(),
 		restarts: make(map[string]float64),
 		health:   make(map[string]HealthCheck),
 	}
