@@ -31,6 +31,9 @@ type Config struct {
 	// HostnameLabel names the label with the host's name: "Hostname", "hostname",
 	// "both" or "none"; empty: Hostname.
 	HostnameLabel string `yaml:"hostname_label"`
+	// EmitDCGMNames says whether the DCGM_FI_ and DCGM_EXP_ series are on the page; not
+	// told: they are. Beside a dcgm-exporter they would be there twice.
+	EmitDCGMNames *bool `yaml:"emit_dcgm_names"`
 	// CountWindow is the time that DCGM_EXP_XID_ERRORS_COUNT and
 	// DCGM_EXP_CLOCK_EVENTS_COUNT count, at most a day; 0: 5 min.
 	CountWindow time.Duration `yaml:"count_window"`
@@ -122,6 +125,7 @@ func newSettings(cfg Config, simulate SimFunc) (*settings, error) {
 	if err != nil {
 		return nil, fmt.Errorf("gpu.counters_file: %w", err)
 	}
+	c = cfg.shown(c)
 	source := SourceConfig{
 		Fields: c.fields(), Labels: c.labelFields(), Interval: cfg.Interval, SlowInterval: cfg.SlowInterval,
 		DCGMAddress: cfg.DCGM.Address, P2P: c.has(expP2P), CallBudget: cmp.Or(cfg.callBudget, callBudget), Sim: simulate,
@@ -130,6 +134,14 @@ func newSettings(cfg Config, simulate SimFunc) (*settings, error) {
 		source.HealthInterval = cfg.DCGM.HealthInterval
 	}
 	return &settings{cfg: cfg, counters: c, list: list, source: source}, nil
+}
+
+// shown returns the counters that are to be on the page.
+func (c *Config) shown(list *counters) *counters {
+	if c.EmitDCGMNames == nil || *c.EmitDCGMNames {
+		return list
+	}
+	return &counters{unknown: list.unknown, sum: list.sum}
 }
 
 // checkTimes checks intervals and deadlines, which have their defaults already.
