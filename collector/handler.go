@@ -87,29 +87,33 @@ type merged struct {
 
 // Gather implements prometheus.Gatherer.
 func (m merged) Gather() ([]*dto.MetricFamily, error) {
-	all, err := m.families()
+	page := m.store.current(time.Now())
+	all, err := m.families(page)
+	own := page.metricFamilies()
 	families := make([]*dto.MetricFamily, len(all))
 	for i, f := range all {
-		families[i] = f.MetricFamily
+		if families[i] = f.other; f.other == nil {
+			families[i], own = own[0], own[1:]
+		}
 	}
 	return families, err
 }
 
 // families returns the families of both in the order of their names, that of the
-// Store alone where both have one. The error is the others': some may be missing.
-func (m merged) families() (all []*family, err error) {
+// page alone where both have one. The error is the others': some may be missing.
+func (m merged) families(page *page) (all []*family, err error) {
 	var extra []*dto.MetricFamily
 	if m.extra != nil {
 		extra, err = m.extra.Gather()
 	}
-	own := m.store.current(time.Now()).families
+	own := page.families
 	all = make([]*family, 0, len(own)+len(extra))
 	for _, f := range extra {
-		for len(own) > 0 && own[0].GetName() < f.GetName() {
+		for len(own) > 0 && own[0].name < f.GetName() {
 			all, own = append(all, own[0]), own[1:]
 		}
-		if len(own) == 0 || own[0].GetName() != f.GetName() {
-			all = append(all, &family{MetricFamily: f})
+		if len(own) == 0 || own[0].name != f.GetName() {
+			all = append(all, &family{name: f.GetName(), other: f})
 		}
 	}
 	return append(all, own...), err

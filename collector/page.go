@@ -5,6 +5,7 @@ package collector
 import (
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	dto "github.com/prometheus/client_model/go"
@@ -21,12 +22,39 @@ const unknownRune = "\uFFFD"
 type page struct {
 	families []*family // sorted by name
 	expires  time.Time // a point becomes stale after this
+	once     sync.Once
+	gathered []*dto.MetricFamily // made when first asked for: the text format needs none
 }
 
-// family is one family with the rows that its metrics come from.
+// family is one family of a page, or one of another gatherer.
 type family struct {
-	*dto.MetricFamily
-	rows []*row // empty where the family is not a Store's
+	name  string
+	desc  *Desc
+	rows  []*row
+	other *dto.MetricFamily
+}
+
+// metricFamilies returns the families for others to encode.
+func (p *page) metricFamilies() []*dto.MetricFamily {
+	p.once.Do(func() {
+		n := 0
+		for _, f := range p.families {
+			n += len(f.rows)
+		}
+		values := values{metrics: make([]dto.Metric, n), gauges: make([]dto.Gauge, n), counters: make([]dto.Counter, n)}
+		for _, f := range p.families {
+			typ := dto.MetricType_GAUGE
+			if f.desc.Type == Counter {
+				typ = dto.MetricType_COUNTER
+			}
+			mf := &dto.MetricFamily{Name: &f.desc.Name, Help: &f.desc.Help, Type: typ.Enum(), Metric: make([]*dto.Metric, len(f.rows))}
+			for i, r := range f.rows {
+				mf.Metric[i] = values.metric(r.point, r.labels)
+			}
+			p.gathered = append(p.gathered, mf)
+		}
+	})
+	return p.gathered
 }
 
 // row is one point with all its labels.
@@ -38,7 +66,6 @@ type row struct {
 	series  string // name and labels in the text format
 	reason  string // why it cannot be shown, or nothing
 	counted bool   // the rejection has been counted
-	metric  *dto.Metric
 }
 
 // build renders all entries. Rejections found on the way are counted once for
@@ -68,7 +95,7 @@ func (s *Store) build(now time.Time) *page {
 	for _, f := range b.families {
 		families = append(families, f)
 	}
-	slices.SortFunc(families, func(x, y *family) int { return strings.Compare(*x.Name, *y.Name) })
+	slices.SortFunc(families, func(x, y *family) int { return strings.Compare(x.name, y.name) })
 	s.series = len(b.seen)
 	return &page{families: families, expires: b.expires}
 }
@@ -112,12 +139,8 @@ func (b *builder) add(e *entry, id *identity) {
 // addRow puts one row on the page, or returns why it cannot.
 func (b *builder) addRow(r *row) string {
 	d := r.point.Desc
-	typ := dto.MetricType_GAUGE
-	if d.Type == Counter {
-		typ = dto.MetricType_COUNTER
-	}
 	f := b.families[d.Name]
-	if f != nil && f.GetType() != typ {
+	if f != nil && f.desc.Type != d.Type {
 		return rejectType
 	}
 	if _, ok := b.seen[r.key]; ok {
@@ -125,10 +148,10 @@ func (b *builder) addRow(r *row) string {
 	}
 	b.seen[r.key] = struct{}{}
 	if f == nil {
-		f = &family{MetricFamily: &dto.MetricFamily{Name: &d.Name, Help: &d.Help, Type: typ.Enum()}}
+		f = &family{name: d.Name, desc: d}
 		b.families[d.Name] = f
 	}
-	f.Metric, f.rows = append(f.Metric, r.metric), append(f.rows, r)
+	f.rows = append(f.rows, r)
 	return ""
 }
 
@@ -142,7 +165,6 @@ func (e *entry) render(id *identity) {
 	old, sameLabels, samePoints := e.rows, e.identity == id, e.rendered
 	rows := make([]row, len(e.kept))
 	labels := labeller{identity: id}
-	values := newValues(e.kept)
 	for i, p := range e.kept {
 		r := &rows[i]
 		if sameLabels && i < len(old) && sameSeries(old[i].point, p) {
@@ -153,7 +175,6 @@ func (e *entry) render(id *identity) {
 			r.series = seriesText(p.Desc.Name, r.labels)
 		}
 		r.point, r.counted = p, samePoints && old[i].counted
-		r.metric = values.metric(p, r.labels)
 	}
 	e.rows, e.rendered, e.identity = rows, true, id
 }
@@ -162,25 +183,11 @@ func sameSeries(a, b *Point) bool {
 	return a.Desc == b.Desc && a.Subject == b.Subject && slices.Equal(a.Values, b.Values)
 }
 
-// values hands out dto metrics from slabs: three allocations for a snapshot.
+// values hands out dto metrics from slabs: three allocations for a page.
 type values struct {
 	metrics  []dto.Metric
 	gauges   []dto.Gauge
 	counters []dto.Counter
-}
-
-func newValues(points []*Point) *values {
-	counters := 0
-	for _, p := range points {
-		if p.Desc.Type == Counter {
-			counters++
-		}
-	}
-	return &values{
-		metrics:  make([]dto.Metric, len(points)),
-		gauges:   make([]dto.Gauge, len(points)-counters),
-		counters: make([]dto.Counter, counters),
-	}
 }
 
 // metric returns a metric that shows the point's value in place.

@@ -4,6 +4,7 @@ package collector
 
 import (
 	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -131,12 +132,7 @@ func (s *Store) SetSimulated(layer string, simulated bool) {
 // them, since it sorts labels in place; HandlerConfig.Extra is the way to add
 // the families of a registry.
 func (s *Store) Gather() ([]*dto.MetricFamily, error) {
-	page := s.current(time.Now())
-	families := make([]*dto.MetricFamily, len(page.families))
-	for i, f := range page.families {
-		families[i] = f.MetricFamily
-	}
-	return families, nil
+	return slices.Clone(s.current(time.Now()).metricFamilies()), nil
 }
 
 // current returns the page as it is now.

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/go-kit/log"
 	"github.com/go-kit/log/level"
@@ -79,14 +80,14 @@ func (h *pageHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // render writes all families.
 func (h *pageHandler) render(buf *bytes.Buffer) {
-	all, err := h.families()
+	all, err := h.families(h.store.current(time.Now()))
 	if err != nil {
 		level.Error(h.logger).Log("msg", "gathering the agent's own metrics", "err", err)
 	}
 	for _, f := range all {
-		if f.rows != nil {
+		if f.other == nil {
 			buf.Write(f.appendText(buf.AvailableBuffer()))
-		} else if _, err := expfmt.MetricFamilyToText(buf, f.MetricFamily); err != nil {
+		} else if _, err := expfmt.MetricFamilyToText(buf, f.other); err != nil {
 			level.Error(h.logger).Log("msg", "writing a family", "err", err)
 		}
 	}
@@ -109,10 +110,10 @@ func acceptsGzip(h http.Header) bool {
 
 // appendText appends the family in the text format.
 func (f *family) appendText(b []byte) []byte {
-	b = append(append(b, "# HELP "...), f.GetName()...)
-	b = append(appendEscaped(append(b, ' '), f.GetHelp(), false), "\n# TYPE "...)
-	b = append(b, f.GetName()...)
-	if f.GetType() == dto.MetricType_COUNTER {
+	b = append(append(b, "# HELP "...), f.name...)
+	b = append(appendEscaped(append(b, ' '), f.desc.Help, false), "\n# TYPE "...)
+	b = append(b, f.name...)
+	if f.desc.Type == Counter {
 		b = append(b, " counter\n"...)
 	} else {
 		b = append(b, " gauge\n"...)

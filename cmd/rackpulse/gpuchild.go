@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"os"
+	"runtime"
 
 	"github.com/alecthomas/kingpin/v2"
 
@@ -20,8 +21,18 @@ func registerGPUChild(app *kingpin.Application) []verb {
 		if err != nil {
 			return err
 		}
+		oneProcessor()
 		// A signal to the whole group is for the agent; the child ends with its input.
 		out := os.NewFile(gpu.ChildFD, "answers")
 		return exitCode(gpu.ChildMain(context.WithoutCancel(ctx), std.in, out, logger))
 	}}}
+}
+
+// oneProcessor keeps an agent or its child to one processor at a time, as node_exporter
+// keeps itself: either needs a small part of one, and on more of them the runtime wakes
+// threads for nothing, and keeps memory for each. GOMAXPROCS in the environment wins.
+func oneProcessor() {
+	if os.Getenv("GOMAXPROCS") == "" {
+		runtime.GOMAXPROCS(1)
+	}
 }

@@ -12,12 +12,13 @@ import (
 )
 
 // processCollector shows the process under client_golang's names. The collector of
-// client_golang reads all of /proc/stat at each scrape, for the time of the boot; on a
-// node with hundreds of cores that costs more than all the rest of a page. What never
-// changes is read once here, and the counters of the whole network are not shown.
+// client_golang reads six files at each scrape, all of /proc/stat among them for the
+// time of the boot; on a node with hundreds of cores that costs more than all the rest
+// of a page. Here what never changes is read once, the rest takes four system calls,
+// and the counters of the whole network are not shown.
 type processCollector struct {
-	started float64 // Unix time; 0: not known
-	self    string  // /proc/self
+	started float64  // Unix time; 0: not known
+	statm   *os.File // memory in pages: virtual, resident, ...
 }
 
 var (
@@ -33,33 +34,36 @@ func processDesc(name, help string) *prometheus.Desc {
 	return prometheus.NewDesc("process_"+name, help, nil, nil)
 }
 
-// userHZ is the unit of times in /proc, 1/100 s on every Linux.
-const userHZ = 100
-
-// Fields of /proc/PID/stat behind the name, from 0 (proc_pid_stat(5)).
 const (
-	statUser    = 11
-	statSystem  = 12
-	statStart   = 19
-	statVirtual = 20
-	statRSS     = 21
+	userHZ    = 100 // times in /proc are in 1/100 s on every Linux
+	statStart = 19  // starttime in /proc/PID/stat, counted from 0 behind the name (proc_pid_stat(5))
 )
 
 func newProcessCollector() *processCollector {
-	c := &processCollector{self: "/proc/self"}
-	data, err := os.ReadFile("/proc/stat")
-	if err != nil {
-		return c
-	}
-	if _, rest, ok := bytes.Cut(data, []byte("\nbtime ")); ok {
-		line, _, _ := bytes.Cut(rest, []byte("\n"))
-		if boot, err := strconv.ParseFloat(string(line), 64); err == nil {
-			if fields := c.stat(); fields != nil {
-				c.started = boot + number(fields[statStart])/userHZ
-			}
-		}
-	}
+	c := &processCollector{started: processStart()}
+	c.statm, _ = os.Open("/proc/self/statm") // nil where there is no /proc
 	return c
+}
+
+// processStart returns when the process started, 0 if it cannot be told.
+func processStart() float64 {
+	stat, err := os.ReadFile("/proc/self/stat")
+	if err != nil {
+		return 0
+	}
+	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:]) // the name may hold blanks
+	system, err := os.ReadFile("/proc/stat")
+	if err != nil || len(fields) <= statStart {
+		return 0
+	}
+	_, rest, _ := bytes.Cut(system, []byte("\nbtime "))
+	line, _, _ := bytes.Cut(rest, []byte("\n"))
+	boot, err := strconv.ParseFloat(string(line), 64)
+	ticks, err2 := strconv.ParseFloat(string(fields[statStart]), 64)
+	if err != nil || err2 != nil {
+		return 0
+	}
+	return boot + ticks/userHZ
 }
 
 // Describe implements prometheus.Collector.
@@ -70,20 +74,19 @@ func (c *processCollector) Collect(ch chan<- prometheus.Metric) {
 	show := func(d *prometheus.Desc, typ prometheus.ValueType, v float64) {
 		ch <- prometheus.MustNewConstMetric(d, typ, v)
 	}
-	if fields := c.stat(); fields != nil {
-		show(descProcessCPU, prometheus.CounterValue, (number(fields[statUser])+number(fields[statSystem]))/userHZ)
-		show(descProcessVirtual, prometheus.GaugeValue, number(fields[statVirtual]))
-		show(descProcessRSS, prometheus.GaugeValue, number(fields[statRSS])*float64(os.Getpagesize()))
+	var usage syscall.Rusage
+	if syscall.Getrusage(syscall.RUSAGE_SELF, &usage) == nil {
+		show(descProcessCPU, prometheus.CounterValue, float64(usage.Utime.Nano()+usage.Stime.Nano())/1e9)
+	}
+	if virtual, resident, ok := c.memory(); ok {
+		show(descProcessVirtual, prometheus.GaugeValue, virtual)
+		show(descProcessRSS, prometheus.GaugeValue, resident)
 	}
 	if c.started > 0 {
 		show(descProcessStart, prometheus.GaugeValue, c.started)
 	}
-	if dir, err := os.Open(c.self + "/fd"); err == nil {
-		names, err := dir.Readdirnames(-1)
-		dir.Close()
-		if err == nil {
-			show(descProcessOpen, prometheus.GaugeValue, float64(len(names)-1)) // without that of the folder
-		}
+	if n := openFiles(); n > 0 {
+		show(descProcessOpen, prometheus.GaugeValue, float64(n))
 	}
 	var limit syscall.Rlimit
 	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit) == nil {
@@ -91,20 +94,37 @@ func (c *processCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// stat returns the fields of /proc/self/stat behind the name, which may hold blanks.
-func (c *processCollector) stat() [][]byte {
-	data, err := os.ReadFile(c.self + "/stat")
-	if err != nil {
-		return nil
+// memory returns the sizes in bytes.
+func (c *processCollector) memory() (virtual, resident float64, ok bool) {
+	if c.statm == nil {
+		return 0, 0, false
 	}
-	fields := bytes.Fields(data[bytes.LastIndexByte(data, ')')+1:])
-	if len(fields) <= statRSS {
-		return nil
+	buf := make([]byte, 128)
+	n, _ := c.statm.ReadAt(buf, 0) // io.EOF as well
+	fields := bytes.Fields(buf[:n])
+	if len(fields) < 2 {
+		return 0, 0, false
 	}
-	return fields
+	pages, err := strconv.ParseFloat(string(fields[0]), 64)
+	inMemory, err2 := strconv.ParseFloat(string(fields[1]), 64)
+	size := float64(os.Getpagesize())
+	return pages * size, inMemory * size, err == nil && err2 == nil
 }
 
-func number(b []byte) float64 {
-	v, _ := strconv.ParseFloat(string(b), 64) // 0 if the kernel wrote anything else
-	return v
+// openFiles counts the open files: the size of the folder since Linux 6.2.
+func openFiles() int {
+	const folder = "/proc/self/fd"
+	if info, err := os.Stat(folder); err == nil && info.Size() > 0 {
+		return int(info.Size())
+	}
+	dir, err := os.Open(folder)
+	if err != nil {
+		return 0
+	}
+	defer dir.Close()
+	names, err := dir.Readdirnames(-1)
+	if err != nil {
+		return 0
+	}
+	return len(names) - 1 // without that of the folder
 }
