@@ -39,6 +39,10 @@ type Config struct {
 	CountWindow time.Duration `yaml:"count_window"`
 	// DCGM belongs to the source dcgm.
 	DCGM DCGMConfig `yaml:"dcgm"`
+	// Processes says what is shown of single processes.
+	Processes ProcessesConfig `yaml:"processes"`
+	// Owners says where the owners of the GPUs come from.
+	Owners OwnersConfig `yaml:"owners"`
 
 	callBudget time.Duration // for tests; 0: the constant
 }
@@ -94,6 +98,8 @@ func (c Config) withDefaults() Config {
 	if c.HostnameLabel == "" {
 		c.HostnameLabel = "Hostname"
 	}
+	c.Processes = c.Processes.withDefaults()
+	c.Owners = c.Owners.withDefaults()
 	return c
 }
 
@@ -117,6 +123,12 @@ func newSettings(cfg Config, simulate SimFunc) (*settings, error) {
 	if a := cfg.DCGM.Address; a != "" && !strings.HasPrefix(a, "tcp://") && !strings.HasPrefix(a, "unix://") {
 		return nil, fmt.Errorf("gpu.dcgm.address: %q is not tcp://host:port or unix:///path", a)
 	}
+	if err := cfg.Processes.check(); err != nil {
+		return nil, err
+	}
+	if err := cfg.Owners.check(); err != nil {
+		return nil, err
+	}
 	list, err := candidates(cfg.Source, simulate != nil)
 	if err != nil {
 		return nil, fmt.Errorf("gpu.source: %w", err)
@@ -128,7 +140,7 @@ func newSettings(cfg Config, simulate SimFunc) (*settings, error) {
 	c = cfg.shown(c)
 	source := SourceConfig{
 		Fields: c.fields(), Labels: c.labelFields(), Interval: cfg.Interval, SlowInterval: cfg.SlowInterval,
-		DCGMAddress: cfg.DCGM.Address, P2P: c.has(expP2P), CallBudget: cmp.Or(cfg.callBudget, callBudget), Sim: simulate,
+		DCGMAddress: cfg.DCGM.Address, P2P: c.has(expP2P), CallBudget: cmp.Or(cfg.callBudget, callBudget), ProcessInterval: processInterval, Sim: simulate,
 	}
 	if c.has(expHealth) {
 		source.HealthInterval = cfg.DCGM.HealthInterval

@@ -32,6 +32,8 @@ type Sample struct {
 	XIDs []XID
 	// Aside is what was learned beside the passes.
 	Aside Aside
+	// Processes are those on the GPUs; nil: they were not listed this time.
+	Processes *ProcessTable
 }
 
 // XID is one driver error of one GPU.

@@ -98,6 +98,7 @@ type dcgmSource struct {
 	stuck  bool // one of aside's calls keeps the connection from being closed
 	xids   dcgmXIDs
 	slowAt time.Time // the slow fields were read at; zero: to be read at once
+	procs  *processLoop
 }
 
 // dcgmGPU is one physical GPU.
@@ -134,6 +135,7 @@ func openDCGM(_ context.Context, cfg SourceConfig, logger log.Logger) (Source, e
 		s.disconnect()
 		return nil, errors.New("DCGM supports no GPU of this node")
 	}
+	s.procs = startProcessLoop(cfg.ProcessInterval)
 	return s, nil
 }
 
@@ -273,6 +275,7 @@ func (s *dcgmSource) disconnect() {
 
 // Close implements Source.
 func (s *dcgmSource) Close() error {
+	s.procs.stop()
 	s.disconnect()
 	if s.stuck {
 		return errStuck

@@ -81,6 +81,7 @@ func (s *dcgmSource) read() (*Sample, error) {
 	}
 	sample.XIDs = s.xids.take(s.gpus)
 	sample.Aside = s.sideCalls(now)
+	sample.Processes = s.procs.take()
 	return sample, nil
 }
 

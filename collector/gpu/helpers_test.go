@@ -49,15 +49,17 @@ func eventually(t *testing.T, what string, cond func() bool) {
 	}
 }
 
-// noLeaks fails the test if goroutines of this package outlive it.
-func noLeaks(t *testing.T) {
+// noLeaks fails the test if goroutines of this package outlive it, or others whose
+// stack has one of the texts.
+func noLeaks(t *testing.T, texts ...string) {
 	t.Helper()
+	texts = append(texts, "collector/gpu.(*")
 	t.Cleanup(func() {
 		var stacks string
 		for range 200 {
 			buf := make([]byte, 1<<20)
 			stacks = string(buf[:runtime.Stack(buf, true)])
-			if !strings.Contains(stacks, "collector/gpu.(*") {
+			if !slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(stacks, text) }) {
 				return
 			}
 			time.Sleep(10 * time.Millisecond)
@@ -93,6 +95,9 @@ func (r *recorder) Put(s collector.Snapshot) {
 
 func (r *recorder) SetStatus(source string, st collector.Status) {
 	r.Store.SetStatus(source, st)
+	if source != sourceName {
+		return
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.status = st

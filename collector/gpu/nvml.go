@@ -60,6 +60,8 @@ type nvmlSource struct {
 	events    *nvmlEvents
 	listening []nvml.Device // what the events are of, or could not be had of
 	xids      []XID         // not told yet, of events that ended
+
+	procs processReader
 }
 
 // nvmlGPU is one physical GPU.
@@ -109,7 +111,7 @@ func newNVML(lib nvml.Interface, cfg SourceConfig, logger log.Logger) (*nvmlSour
 
 // connect starts NVML. The list of GPUs that NVML has is that of this moment.
 func (s *nvmlSource) connect() error {
-	s.proc = s.procGPUs()
+	s.proc = procGPUs(s.procDir)
 	if ret := s.lib.Init(); ret != nvml.SUCCESS {
 		return initError(ret)
 	}
@@ -210,6 +212,7 @@ func (s *nvmlSource) Read(context.Context) (*Sample, error) {
 		sample.Aside.Entities = s.linkPass(now)
 	}
 	sample.XIDs = s.takeXIDs()
+	sample.Processes = s.processes(now)
 	return sample, nil
 }
 
@@ -217,7 +220,7 @@ func (s *nvmlSource) Read(context.Context) (*Sample, error) {
 // another GPU only when it is started anew.
 func (s *nvmlSource) check(now time.Time) error {
 	s.checked = now
-	if s.procGPUs() != s.proc {
+	if procGPUs(s.procDir) != s.proc {
 		level.Info(s.logger).Log("msg", "GPUs of the kernel driver changed, starting NVML anew")
 		s.disconnect()
 		return s.connect()
@@ -241,8 +244,8 @@ func (s *nvmlSource) check(now time.Time) error {
 }
 
 // procGPUs is the kernel driver's list of GPUs, "" where it is not to be seen.
-func (s *nvmlSource) procGPUs() string {
-	entries, err := os.ReadDir(s.procDir)
+func procGPUs(dir string) string {
+	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return ""
 	}

@@ -215,7 +215,9 @@ func TestNVMLFaults(t *testing.T) {
 				t.Errorf("inventory: %+v", inv)
 			}
 			fake.say("gpus 2")
-			eventually(t, "source back", func() bool { return slices.Equal(series(rec.page(t), "rackpulse_source_up"), []string{"1"}) })
+			eventually(t, "source back", func() bool {
+				return slices.Equal(series(rec.page(t), "rackpulse_source_up", `source="gpu"`), []string{"1"})
+			})
 		})
 	}
 	f("hang", "hang nvmlDeviceGetPowerUsage", 500*time.Millisecond, "hang", `no answer to "read" in time`)

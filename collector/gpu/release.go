@@ -115,6 +115,7 @@ func (r *Runner) obey(ctx context.Context, c command) error {
 func (r *Runner) letGo() {
 	r.sel.stop()
 	r.slow = slowValues{}
+	r.owners.clear()
 	for _, name := range []string{sourceName, slowName, entitiesName, p2pName, healthName} {
 		r.deps.Store.Put(collector.Snapshot{Source: name, At: time.Now(), Interval: r.settings.Load().cfg.Interval})
 	}

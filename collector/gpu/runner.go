@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -81,6 +82,7 @@ type Runner struct {
 	slow      slowValues
 	derived   *derived
 	known     *knownGPUs
+	owners    *owners
 	simKnown  *knownGPUs             // never written to the state directory
 	health    map[string]HealthCheck // the latest by UUID
 	simulated bool                   // the latest sample came from the simulator
@@ -90,13 +92,6 @@ type Runner struct {
 	events    eventState // last published
 	watch     *countersWatch
 	counters  countersState
-}
-
-// inventory is the state behind Inventory.
-type inventory struct {
-	uuids  []string
-	at     time.Time
-	reason string // why there is nothing newer
 }
 
 // eventState tells whether the events have to be published again.
@@ -137,31 +132,13 @@ func New(cfg Config, deps Deps) (*Runner, error) {
 	}
 	r.launcher = newLauncher(argv, r.logger)
 	r.settings.Store(s)
+	r.owners = newOwners(r.logger, deps.Store, func() *Config { return &r.settings.Load().cfg })
 	r.known, err = loadKnown(deps.StateDir)
 	if err != nil { // a cache: go on without
 		level.Warn(r.logger).Log("msg", "list of known GPUs not read", "err", err)
 	}
 	r.inv.Store(&inventory{reason: "not sampled yet"})
 	return r, nil
-}
-
-// Inventory returns the GPUs that the latest sample showed. It never waits.
-func (r *Runner) Inventory() Inventory {
-	i := r.inv.Load()
-	inv := Inventory{UUIDs: slices.Clone(i.uuids), At: i.at, Reason: i.reason}
-	switch {
-	case i.at.IsZero():
-		inv.Status = "unavailable"
-	case time.Since(i.at) > staleAfter:
-		inv.Status = "stale"
-		if inv.Reason == "" {
-			inv.Reason = fmt.Sprintf("no sample since %s", i.at.UTC().Format(time.RFC3339))
-		}
-	default:
-		inv.Status = "fresh"
-		inv.Reason = ""
-	}
-	return inv
 }
 
 // Run samples until ctx is done and then gives all handles back. Its error is
@@ -172,6 +149,11 @@ func (r *Runner) Run(ctx context.Context) error {
 	ticker := time.NewTicker(s.cfg.Interval)
 	defer ticker.Stop()
 	defer func() { r.watch.stop(); r.sel.stop() }()
+	if r.deps.Sim == nil { // the simulated hall has no processes
+		var wg sync.WaitGroup
+		defer wg.Wait()
+		wg.Go(func() { r.owners.run(ctx) })
+	}
 	r.tick(ctx)
 	for {
 		select {
@@ -322,6 +304,7 @@ func (r *Runner) publish(sample *Sample, now time.Time) {
 	r.deps.Store.Put(collector.Snapshot{Source: slowName, At: sample.At, Interval: cfg.SlowInterval, Points: slow})
 	r.publishAside(sample)
 	r.inv.Store(&inventory{uuids: uuids, at: now})
+	r.owners.saw(sample)
 	if !r.status.Up {
 		r.status.Since = now
 	}

@@ -26,6 +26,8 @@ type SourceConfig struct {
 	Interval time.Duration
 	// SlowInterval is how often the slow fields are to be read; 0: every time.
 	SlowInterval time.Duration
+	// ProcessInterval is how often the processes are listed; 0: never.
+	ProcessInterval time.Duration
 	// DCGMAddress is the nv-hostengine to connect to, "tcp://host:port" or
 	// "unix:///path"; empty: DCGM runs inside the process.
 	DCGMAddress string

@@ -20,6 +20,9 @@
 //                           function.what where it has several results; VALUE a
 //                           number in NVML's unit, or notsupported, notfound,
 //                           noperm, lost, unknown
+//   process GPU KIND PID BYTES [GI CI]
+//                           a process in the list compute, graphics or mps; BYTES may be
+//                           unknown; a value KIND-list.gpu or .instance fails the lists
 //   xid GPU CODE SEQ        a driver error; fires once when SEQ is new
 //   fail FUNCTION CODE      this function fails
 //   hang FUNCTION           this function does not return while the line stands
@@ -156,7 +159,10 @@ nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned index, nvmlDevice_t *d)
 nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t d, char *uuid, unsigned length)
 {
 	ENTER_DEVICE(d);
-	snprintf(uuid, length, "GPU-01000100-0000-0000-0000-%012u", device->id);
+	if (device->instance < 0)
+		snprintf(uuid, length, "GPU-01000100-0000-0000-0000-%012u", device->id);
+	else
+		snprintf(uuid, length, "MIG-01000100-0000-0000-%04d-%012u", device->instance + 7, device->id);
 	return leave(NVML_SUCCESS);
 }
 #endif

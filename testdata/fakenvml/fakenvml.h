@@ -25,6 +25,7 @@
 #define MAX_VALUES 512
 #define MAX_FAULTS 32
 #define MAX_XIDS 64
+#define MAX_PROCESSES 4096
 #define POLL_US 20000
 
 enum fault_kind { FAIL, HANG, CRASH };
@@ -48,6 +49,13 @@ struct xid {
 	int code, seq;
 };
 
+struct process {
+	unsigned gpu, pid;
+	char kind[16];
+	unsigned long long bytes;
+	int gi, ci; // -1: none
+};
+
 struct script {
 	int gpus;
 	unsigned ids[MAX_GPUS];
@@ -61,6 +69,8 @@ struct script {
 	int nfaults;
 	struct xid xids[MAX_XIDS];
 	int nxids;
+	struct process processes[MAX_PROCESSES];
+	int nprocesses;
 	int init; // result of nvmlInit
 };
 

@@ -70,6 +70,17 @@ static void read_fault(const char *line)
 		script.faults[script.nfaults++] = f;
 }
 
+static void read_process(const char *line)
+{
+	struct process p = { .gi = -1, .ci = -1 };
+	char bytes[32];
+	if (sscanf(line, "process %u %15s %u %31s %d %d", &p.gpu, p.kind, &p.pid, bytes, &p.gi, &p.ci) < 4)
+		return;
+	p.bytes = !strcmp(bytes, "unknown") ? NVML_VALUE_NOT_AVAILABLE : strtoull(bytes, NULL, 10);
+	if (script.nprocesses < MAX_PROCESSES)
+		script.processes[script.nprocesses++] = p;
+}
+
 static void read_line(char *line)
 {
 	unsigned a;
@@ -96,6 +107,8 @@ static void read_line(char *line)
 		script.mig[a] = b;
 	} else if (!strncmp(line, "value ", 6)) {
 		read_value(line);
+	} else if (!strncmp(line, "process ", 8)) {
+		read_process(line);
 	} else if (sscanf(line, "xid %u %d %d", &a, &b, &c) == 3 && script.nxids < MAX_XIDS) {
 		script.xids[script.nxids++] = (struct xid){ a, b, c };
 	} else {
