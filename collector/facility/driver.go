@@ -31,6 +31,9 @@ type Plan struct {
 	// line: a reload closes it before it opens it again, and no two entries may
 	// share it. Empty: nothing.
 	Exclusive string
+	// Shared names a line that several entries may use, one at a time, such as a
+	// bus with many devices. SharedAs are its settings; they must be equal.
+	Shared, SharedAs string
 	// Fastest is the shortest time between two reads where the device may be
 	// sampled fast; 0: it may not.
 	Fastest time.Duration
@@ -66,6 +69,8 @@ type FactoryConfig struct {
 	SimState func(now time.Time) *sim.State
 	// Measures tells what a simulated sensor measures (site.Sensor.Measures).
 	Measures func(sensor string) string
+
+	buses *modbusBuses // of all entries of a Runner
 }
 
 // Info describes a driver for lists.

@@ -16,9 +16,12 @@ type modbusProfile struct {
 
 // modbusRegister is one value of a register map.
 type modbusRegister struct {
-	// Address is the number in the request, from 0, not the number 30001 or
-	// 40001 of some manuals.
+	// Address is the number in the request, from 0.
 	Address int `yaml:"address"`
+	// Number is what some manuals print instead: 30001 is input register 0, 40001
+	// holding register 0 (300001 and 400001 with six digits). It stands for
+	// address and function.
+	Number int `yaml:"number"`
 	// Function is "input" (code 4) or "holding" (code 3).
 	Function string `yaml:"function"`
 	// Type is one of modbusTypes.
@@ -62,6 +65,9 @@ func (r *modbusRegister) check(kind string) error {
 			return err
 		}
 	}
+	if err := r.resolve(); err != nil {
+		return err
+	}
 	n, ok := modbusTypes[r.Type]
 	switch {
 	case !ok:
@@ -76,4 +82,41 @@ func (r *modbusRegister) check(kind string) error {
 		return fmt.Errorf("quantity %s belongs to a %s, not to a %s", r.Quantity, strings.Join(byName[r.Quantity].Kinds, " or "), kind)
 	}
 	return nil
+}
+
+// resolve turns the number of a manual into an address, and refuses an address
+// that looks like such a number: it would read another register.
+func (r *modbusRegister) resolve() error {
+	number := r.Number
+	if number == 0 {
+		number = r.Address
+	}
+	address, function, ok := numbered(number)
+	switch {
+	case r.Number == 0 && ok && function == r.Function:
+		return fmt.Errorf("address %d looks like the number of a manual; write number: %d, or its address %d", r.Address, r.Address, address)
+	case r.Number == 0:
+		return nil
+	case !ok:
+		return fmt.Errorf("number %d is not between 30001 and 39999, 40001 and 49999, or of six digits", r.Number)
+	case r.Address != 0 || r.Function != "":
+		return errors.New("number stands for address and function; leave these out")
+	}
+	r.Address, r.Function = address, function
+	return nil
+}
+
+// numbered splits a register number of a manual.
+func numbered(n int) (address int, function string, ok bool) {
+	for _, base := range []int{10_000, 100_000} {
+		address = n%base - 1
+		switch {
+		case address < 0:
+		case n/base == 3:
+			return address, "input", true
+		case n/base == 4:
+			return address, "holding", true
+		}
+	}
+	return 0, "", false
 }

@@ -36,6 +36,7 @@ type Deps struct {
 // device that fails is retried and shown, and touches no other.
 type Runner struct {
 	deps  Deps
+	buses modbusBuses
 	apply sync.Mutex // one start, reload or stop at a time
 
 	mu      sync.Mutex
@@ -163,6 +164,7 @@ func (r *Runner) plan(c DeviceConfig, configs []DeviceConfig) (*device, error) {
 	plan, err := factory(FactoryConfig{
 		Device: dev, Kind: kind, Interval: c.Interval, Deadline: c.Deadline, Profile: c.Profile, Address: c.Address,
 		ProfileFile: c.ProfileFile, Decode: c.Blocks[c.Driver].Decode, Resolve: c.Blocks[c.Driver].Resolve, Logger: logger, SimState: r.deps.SimState, Measures: r.deps.Measures,
+		buses: &r.buses,
 	})
 	if err != nil {
 		return nil, err
@@ -182,7 +184,7 @@ func (r *Runner) plan(c DeviceConfig, configs []DeviceConfig) (*device, error) {
 // conflicts finds devices that are read twice and lines that two entries share.
 func conflicts(list []*device) []error {
 	var errs []error
-	readers, lines := map[string]string{}, map[string]string{}
+	readers, lines, shared := map[string]string{}, map[string]string{}, map[string]*device{}
 	for _, d := range list {
 		id := d.config.Device
 		for _, served := range append([]string{id}, d.plan.Serves...) {
@@ -191,11 +193,22 @@ func conflicts(list []*device) []error {
 			}
 			readers[served] = id
 		}
+		if line := d.plan.Shared; line != "" {
+			if other, taken := shared[line]; taken && other.plan.SharedAs != d.plan.SharedAs {
+				errs = append(errs, fmt.Errorf("facility: the entries of %s and %s give the line %s other settings", other.config.Device, id, line))
+			}
+			shared[line] = d
+		}
 		if line := d.plan.Exclusive; line != "" {
 			if other, taken := lines[line]; taken {
 				errs = append(errs, fmt.Errorf("facility: %s is used by the entries of %s and %s", line, other, id))
 			}
 			lines[line] = id
+		}
+	}
+	for line, d := range shared {
+		if other, taken := lines[line]; taken {
+			errs = append(errs, fmt.Errorf("facility: %s is used by the entries of %s and %s", line, other, d.config.Device))
 		}
 	}
 	return errs
