@@ -71,26 +71,33 @@ func (c modbusConfig) line(address string, deadline time.Duration) (modbusLine, 
 	case timeout < 10*time.Millisecond || timeout > maxModbusTimeout:
 		return l, fmt.Errorf("timeout %s is not between 10ms and %s", timeout, maxModbusTimeout)
 	}
+	err := c.reach(&l)
+	return l, err
+}
+
+// reach checks the address and makes the line's URL of it.
+func (c modbusConfig) reach(l *modbusLine) error {
+	address := l.name
 	if filepath.IsAbs(address) {
 		if c.Framing != "" {
-			return l, errors.New("framing is for a gateway; a serial line is always RTU")
+			return errors.New("framing is for a gateway; a serial line is always RTU")
 		}
 		l.url = "rtu://" + address
-		return l, nil
+		return nil
 	}
 	if _, _, err := net.SplitHostPort(address); err != nil {
 		l.name = net.JoinHostPort(address, defaultModbusPort)
 	}
 	host, port, err := net.SplitHostPort(l.name)
 	if n, e := strconv.ParseUint(port, 10, 16); err != nil || e != nil || n == 0 || host == "" {
-		return l, fmt.Errorf("address %q is neither the path of a serial line nor host:port", address)
+		return fmt.Errorf("address %q is neither the path of a serial line nor host:port", address)
 	}
 	scheme, ok := map[string]string{"": "tcp", "tcp": "tcp", "rtu": "rtuovertcp"}[c.Framing]
 	if !ok {
-		return l, fmt.Errorf("framing %q is neither tcp nor rtu", c.Framing)
+		return fmt.Errorf("framing %q is neither tcp nor rtu", c.Framing)
 	}
 	l.url = scheme + "://" + l.name
-	return l, nil
+	return nil
 }
 
 func newModbus(fc FactoryConfig) (Plan, error) {
