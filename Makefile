@@ -8,7 +8,7 @@ COMMIT := $(shell git rev-parse --short HEAD 2>/dev/null)
 V := github.com/prometheus/common/version
 LDFLAGS := -s -w -X $(V).Version=$(VERSION) -X $(V).Revision=$(COMMIT)
 
-.PHONY: help run build test lint deps generate e2e bench bench-peer fakedcgm fakenvml clean
+.PHONY: help run build test lint deps deps-e2e generate e2e bench bench-peer fakedcgm fakenvml clean
 help: ## list the targets
 	@grep -hE '^[a-z0-9]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | column -t -s $$'\t'
 
@@ -38,7 +38,10 @@ generate: build ## rules, lists of parts, metric names, protobuf
 	cd tools/protobuf && $(GO) build -o ../../build/tools/ tool
 	PATH="$(CURDIR)/build/tools:$$PATH" $(GO) generate ./lease/...
 
-e2e: deps build fakedcgm fakenvml ## the whole chain with a real Prometheus, Alertmanager and node_exporter
+deps-e2e: deps
+	@tools/deps.sh $(CACHE) e2e
+
+e2e: deps-e2e build fakedcgm fakenvml ## the whole chain with a real Prometheus, Alertmanager and node_exporter
 	$(GO) test -tags e2e -count=1 -timeout 25m -v ./cmd/rackpulse -run E2E
 
 bench-peer: build fakedcgm ## the agent beside dcgm-exporter over the same DCGM; RACKPULSE_PEER names its binary

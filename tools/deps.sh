@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Installs what the tests need: Debian packages, and the real Prometheus and
-# Alertmanager, built once into the folder given (their versions are pinned by
+# Alertmanager (with e2e: etcd and kube-apiserver, too), built once into the folder given (their versions are pinned by
 # tools/*/go.mod). What cannot be installed is named; its tests are then
 # skipped, or fail when CI=true.
 set -euo pipefail
-cache=${1:?usage: deps.sh CACHE_DIR}
+cache=${1:?usage: deps.sh CACHE_DIR [e2e]}
 cd "$(dirname "$0")"
 
 # Debian packages: the command that shows a package is there, then its name.
@@ -37,4 +37,8 @@ build() {
   touch "$dir/.done"
 }
 build prometheus v0.316.0 remove_all_sd github.com/prometheus/prometheus/cmd/prometheus github.com/prometheus/prometheus/cmd/promtool
+[[ ${2:-} != e2e ]] || {
+  build etcd v3.7.3 "" go.etcd.io/etcd/server/v3
+  build kubernetes v1.37.2 "" k8s.io/kubernetes/cmd/kube-apiserver
+}
 build alertmanager v0.31.0 "" github.com/prometheus/alertmanager/cmd/alertmanager github.com/prometheus/alertmanager/cmd/amtool
