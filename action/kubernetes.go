@@ -87,11 +87,25 @@ func newKubernetes(part config.Part, deps Deps) (Target, error) {
 	}
 	cfg.Timeout, cfg.UserAgent = kubeTimeout, "rackpulse-registry"
 	cfg.QPS, cfg.Burst = 20, 40
+	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return atOnce{next} })
 	client, err := dynamic.NewForConfig(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig: %w", err)
 	}
 	return &kubernetes{client: client, seen: map[string]renewal{}}, nil
+}
+
+// atOnce takes the header away that makes the client wait and repeat a call: a
+// budget that keeps a pod is told at once, and asked again by the runner.
+type atOnce struct{ http.RoundTripper }
+
+// RoundTrip implements http.RoundTripper.
+func (a atOnce) RoundTrip(req *http.Request) (*http.Response, error) {
+	res, err := a.RoundTripper.RoundTrip(req)
+	if err == nil {
+		res.Header.Del("Retry-After")
+	}
+	return res, err
 }
 
 // Apply implements Target.
