@@ -91,6 +91,11 @@ type derivedGPU struct {
 
 	busy, idle time.Time // under load, or idle, since; zero: it is not
 
+	listed time.Time // the latest list of processes
+	bare   bool      // it is empty
+	least  float64   // MiB in use without load and processes, once seen
+	seen   bool
+
 	heldLabels, rmaLabels, pcieLabels [][]string
 	actionLabels                      []string
 	action                            int
@@ -136,6 +141,7 @@ func (d *derived) points(points, slow []collector.Point, dev *Device, l *deviceL
 	points = g.throttled(points, dev, at, known)
 	if dev.MIGID == "" {
 		points = g.loaded(points, dev, l, at)
+		points = g.leak(points, dev, l, at)
 		slow = g.pcie(slow, dev, at)
 	}
 	g.at = at

@@ -25,6 +25,7 @@ const (
 	fieldEngine   = "DCGM_FI_PROF_GR_ENGINE_ACTIVE" // ratio
 	fieldUsed     = "DCGM_FI_DEV_FB_USED"           // MiB
 	fieldFree     = "DCGM_FI_DEV_FB_FREE"
+	fieldReserved = "DCGM_FI_DEV_FB_RESERVED"
 	fieldWidth    = "DCGM_FI_DEV_PCIE_LINK_WIDTH"
 	fieldMaxWidth = "DCGM_FI_DEV_PCIE_MAX_LINK_WIDTH"
 	fieldGen      = "DCGM_FI_DEV_PCIE_LINK_GEN"
@@ -40,7 +41,7 @@ const (
 )
 
 var alwaysRead = []string{fieldThrottle, fieldMargin, fieldSlowdown, fieldTemp, fieldXID,
-	fieldUtil, fieldEngine, fieldUsed, fieldFree, fieldWidth, fieldMaxWidth, fieldGen, fieldMaxGen,
+	fieldUtil, fieldEngine, fieldUsed, fieldFree, fieldReserved, fieldWidth, fieldMaxWidth, fieldGen, fieldMaxGen,
 	fieldSRAM, fieldRecovery, fieldInstanceMemory, fieldInstanceSMs,
 	"DCGM_FI_DEV_ROW_REMAP_FAILURE", "DCGM_FI_DEV_ROW_REMAP_PENDING", "DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS",
 	"DCGM_FI_DEV_RETIRED_SBE", "DCGM_FI_DEV_RETIRED_DBE", "DCGM_FI_DEV_RETIRED_PENDING"}

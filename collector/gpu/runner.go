@@ -299,6 +299,7 @@ func (r *Runner) publish(sample *Sample, now time.Time) {
 	uuids := r.present(sample.Devices)
 	r.deps.Store.SetSimulated(sourceName, simulated)
 	cfg := &r.settings.Load().cfg
+	r.derived.listed(sample.Processes, r.owners.proc.hostPIDs())
 	points, slow := r.converter.points(sample, missing, r.xids)
 	r.deps.Store.Put(collector.Snapshot{Source: sourceName, At: sample.At, Interval: cfg.Interval, Points: points})
 	r.deps.Store.Put(collector.Snapshot{Source: slowName, At: sample.At, Interval: cfg.SlowInterval, Points: slow})
