@@ -87,6 +87,12 @@ func (c *converter) points(s *Sample, missing []*knownGPU, xids *xidCounters) (p
 		l := c.labelsOf(d)
 		whole := d.UUID == "" || !told[d.UUID]
 		told[d.UUID] = true
+		if c.layout.counts { // a lost GPU keeps its counts of driver errors
+			if whole {
+				c.exp.look(d, xids.counts(d.UUID), s.At)
+			}
+			points = c.exp.points(points, d, l, c.layout, s.At)
+		}
 		if d.Lost {
 			if whole {
 				points = append(points, collector.Point{Desc: descUp, Values: l.gpu, Value: 0})
@@ -94,12 +100,6 @@ func (c *converter) points(s *Sample, missing []*knownGPU, xids *xidCounters) (p
 			continue
 		}
 		points, slow = c.fieldPoints(points, slow, d, l, xids)
-		if c.layout.counts {
-			if whole {
-				c.exp.look(d, xids.counts(d.UUID), s.At)
-			}
-			points = c.exp.points(points, d, l, c.layout, s.At)
-		}
 		if whole {
 			points = append(points,
 				collector.Point{Desc: descUp, Values: l.gpu, Value: 1},

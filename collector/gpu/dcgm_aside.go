@@ -144,13 +144,18 @@ func (s *dcgmSource) healthChecks(now time.Time, out *Aside) {
 		busy = busy || h.underway() && !overdue
 		out.Calls = append(out.Calls, Call{Name: "health", UUID: g.device.UUID, Index: g.device.Index, Overdue: overdue})
 	}
+	var next *dcgmGPU // the one that has waited longest
 	for _, g := range s.gpus {
-		if h := s.aside.health[g.id]; !busy && !g.lost && g.supported && h.due(now) {
-			id, uuid := g.id, g.device.UUID
-			h.begin(now, func() healthResult { return h.check(id, uuid) })
-			return
+		h := s.aside.health[g.id]
+		if !g.lost && g.supported && h.due(now) && (next == nil || h.begun.Before(s.aside.health[next.id].begun)) {
+			next = g
 		}
 	}
+	if busy || next == nil {
+		return
+	}
+	h, id, uuid := s.aside.health[next.id], next.id, next.device.UUID
+	h.begin(now, func() healthResult { return h.check(id, uuid) })
 }
 
 // check sets the health watches of a GPU the first time, and checks it.

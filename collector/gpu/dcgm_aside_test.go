@@ -56,6 +56,13 @@ func TestDCGMHealth(t *testing.T) {
 	}
 }
 
+// TestDCGMHealthOfMany checks more GPUs than there are passes in an interval.
+func TestDCGMHealthOfMany(t *testing.T) {
+	useFake(t, "", "gpus 16")
+	rec := startEntities(t, expCounters, Config{DCGM: DCGMConfig{HealthInterval: time.Second}})
+	eventually(t, "all of them", func() bool { return len(health(t, rec)) == 16*11 })
+}
+
 // TestDCGMHealthHangs lets the health check of all GPUs take very long, as on a GPU
 // with many ECC errors: neither samples nor the child suffer.
 func TestDCGMHealthHangs(t *testing.T) {
@@ -124,6 +131,12 @@ func TestDCGMCounts(t *testing.T) {
 	eventually(t, "two errors", func() bool { return one(expXIDs, `gpu="1"`, `window_size_in_ms="2000",xid="31"`) == "2" })
 	eventually(t, "a power cap", func() bool { return one(expClocks, `gpu="0"`, `clock_event="power_cap"`) == "1" })
 	fake.say("gpus 2", "value 0 112 0", "xid 1 31 1", "xid 1 31 2")
+	fake.say("gpus 2", "value 0 112 0", "lost 1", "xid 1 31 1", "xid 1 31 2", "xid 1 79 3")
+	eventually(t, "lost", func() bool { return ups(t, rec) == "10" && one(expXIDs, `gpu="1"`, `xid="79"`) == "1" })
+	if got := one(expClocks, `gpu="1"`); got != "" {
+		t.Errorf("clock events of a lost GPU: %q", got)
+	}
+	fake.say("gpus 2", "value 0 112 0", "xid 1 31 1", "xid 1 31 2", "xid 1 79 3")
 	eventually(t, "window over", func() bool { return one(expXIDs, `gpu="1"`) == "0" && one(expClocks, `gpu="0"`) == "0" })
 	if got := one("rackpulse_gpu_xid_errors_total", `xid="31"`); got != "2" {
 		t.Errorf("true counter: %q", got)

@@ -136,7 +136,7 @@ func (e *expCounts) points(points []collector.Point, d *Device, l *deviceLabels,
 			add(desc, 0, e.text, "")
 		}
 	}
-	if desc := layout.exp[expClocks]; desc != nil {
+	if desc := layout.exp[expClocks]; desc != nil && !d.Lost {
 		some := false
 		for _, r := range throttleReasons {
 			events := g.clocks[r.bit]
