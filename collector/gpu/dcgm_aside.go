@@ -144,18 +144,23 @@ func (s *dcgmSource) healthChecks(now time.Time, out *Aside) {
 		busy = busy || h.underway() && !overdue
 		out.Calls = append(out.Calls, Call{Name: "health", UUID: g.device.UUID, Index: g.device.Index, Overdue: overdue})
 	}
-	var next *dcgmGPU // the one that has waited longest
+	next := s.nextHealth(now)
+	if busy || next == nil {
+		return
+	}
+	h, id, uuid := s.aside.health[next.id], next.id, next.device.UUID
+	h.begin(now, func() healthResult { return h.check(id, uuid) })
+}
+
+// nextHealth returns the GPU that has waited longest for a check that is due.
+func (s *dcgmSource) nextHealth(now time.Time) (next *dcgmGPU) {
 	for _, g := range s.gpus {
 		h := s.aside.health[g.id]
 		if !g.lost && g.supported && h.due(now) && (next == nil || h.begun.Before(s.aside.health[next.id].begun)) {
 			next = g
 		}
 	}
-	if busy || next == nil {
-		return
-	}
-	h, id, uuid := s.aside.health[next.id], next.id, next.device.UUID
-	h.begin(now, func() healthResult { return h.check(id, uuid) })
+	return next
 }
 
 // check sets the health watches of a GPU the first time, and checks it.
