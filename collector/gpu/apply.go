@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/go-kit/log/level"
+
+	"github.com/rackpulse/rackpulse/collector"
 )
 
 // Apply validates a new configuration as a whole and hands it to Run. An error
@@ -32,6 +34,11 @@ func (r *Runner) use(ctx context.Context, s *settings) {
 	exp := newExpCounts(s.cfg.CountWindow)
 	if r.converter != nil && r.converter.exp.window == exp.window {
 		exp = r.converter.exp
+	}
+	for name, exp := range map[string]string{healthName: expHealth, p2pName: expP2P} {
+		if !s.counters.has(exp) { // what is not asked for any more goes at once
+			r.deps.Store.Put(collector.Snapshot{Source: name})
+		}
 	}
 	r.converter = newConverter(newLayout(s.counters, s.cfg.HostnameLabel), r.deps.Hostname, exp, r.derived)
 	r.derived.use(s.cfg.Interval)

@@ -137,15 +137,23 @@ func newSettings(cfg Config, simulate SimFunc) (*settings, error) {
 	if err != nil {
 		return nil, fmt.Errorf("gpu.counters_file: %w", err)
 	}
-	c = cfg.shown(c)
-	source := SourceConfig{
-		Fields: c.fields(), Labels: c.labelFields(), Interval: cfg.Interval, SlowInterval: cfg.SlowInterval,
-		DCGMAddress: cfg.DCGM.Address, P2P: c.has(expP2P), CallBudget: cmp.Or(cfg.callBudget, callBudget), ProcessInterval: processInterval, Sim: simulate,
-	}
+	set := &settings{cfg: cfg, list: list, source: SourceConfig{
+		Interval: cfg.Interval, SlowInterval: cfg.SlowInterval, DCGMAddress: cfg.DCGM.Address,
+		CallBudget: cmp.Or(cfg.callBudget, callBudget), ProcessInterval: processInterval, Sim: simulate,
+	}}
+	set.take(c)
+	return set, nil
+}
+
+// take takes over what a counters file asks for.
+func (s *settings) take(c *counters) {
+	c = s.cfg.shown(c)
+	s.counters = c
+	s.source.Fields, s.source.Labels = c.fields(), c.labelFields()
+	s.source.P2P, s.source.HealthInterval = c.has(expP2P), 0
 	if c.has(expHealth) {
-		source.HealthInterval = cfg.DCGM.HealthInterval
+		s.source.HealthInterval = s.cfg.DCGM.HealthInterval
 	}
-	return &settings{cfg: cfg, counters: c, list: list, source: source}, nil
 }
 
 // shown returns the counters that are to be on the page.

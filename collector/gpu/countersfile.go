@@ -102,9 +102,7 @@ func (r *Runner) countersChanged(s *settings, change countersChange) *settings {
 		return s
 	}
 	next := *s
-	c = s.cfg.shown(c)
-	next.counters = c
-	next.source.Fields, next.source.Labels = c.fields(), c.labelFields()
+	next.take(c)
 	if !r.settings.CompareAndSwap(s, &next) { // a new configuration came, with the file as it is now
 		return s
 	}

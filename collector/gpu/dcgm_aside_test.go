@@ -143,6 +143,32 @@ func TestDCGMCounts(t *testing.T) {
 	}
 }
 
+// TestDCGMAsideReload changes a counters file while the agent runs: what is computed
+// and the other entities come and go with it, and the child stays.
+func TestDCGMAsideReload(t *testing.T) {
+	fake := useFake(t, "", "gpus 2", "switches 2", "links gpu * 1")
+	cm := configMap{t, t.TempDir()}
+	cm.set("DCGM_FI_DEV_GPU_TEMP, gauge, t\n")
+	_, rec := startDCGM(t, Config{CountersFile: filepath.Join(cm.dir, "counters.csv"), SlowInterval: 200 * time.Millisecond,
+		DCGM: DCGMConfig{HealthInterval: time.Second}})
+	count := func(name string) int { return len(series(rec.page(t), name)) }
+	const temperature = "DCGM_FI_DEV_NVSWITCH_TEMPERATURE_CURRENT"
+	eventually(t, "GPUs and links", func() bool { return ups(t, rec) == "11" && count("rackpulse_nvlink_up") == 2 })
+	cm.set(expCounters + temperature + ", gauge, s\n")
+	eventually(t, "all", func() bool {
+		return count(temperature) == 2 && count(expHealth) == 22 && count(expP2P) == 2 && count(expXIDs) == 2
+	})
+	cm.set("DCGM_FI_DEV_GPU_TEMP, gauge, t\n")
+	eventually(t, "nothing of it", func() bool {
+		return count(temperature) == 0 && count(expHealth) == 0 && count(expP2P) == 0 && count(expXIDs) == 0
+	})
+	want(t, "temperatures", series(rec.page(t), fieldTemp), "34", "35")
+	want(t, "no new child", series(rec.page(t), "rackpulse_gpu_child_restarts_total"), "0", "0", "0")
+	if calls := fake.calls("dcgmInit"); len(calls) != 1 {
+		t.Errorf("%d times connected", len(calls))
+	}
+}
+
 // TestHealthCodes compares the names of DCGM's errors with its header's.
 func TestHealthCodes(t *testing.T) {
 	module, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/NVIDIA/go-dcgm").Output()
