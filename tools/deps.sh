@@ -15,6 +15,7 @@ need slurmctld slurmctld
 need slurmd slurmd
 need scontrol slurm-client
 need munged munge
+need snmpd snmpd
 if ((${#want[@]})); then
   sudo=""
   [[ $(id -u) == 0 ]] || sudo=$(command -v sudo || true)

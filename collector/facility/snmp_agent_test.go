@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/gosnmp/gosnmp"
 
@@ -28,6 +29,8 @@ type agent struct {
 	mu       sync.Mutex
 	rows     []gosnmp.SnmpPDU
 	fault    func(q *gosnmp.SnmpPacket) *gosnmp.SnmpPacket // nil: answer; returns nil: silence
+	mangle   func(answer []byte) []byte                    // changes the bytes of an answer
+	delay    time.Duration                                 // before each answer
 	maxReply int                                           // objects in one answer before tooBig; 0: no limit
 	requests []gosnmp.PDUType
 	asked    int // objects
@@ -98,6 +101,20 @@ func (a *agent) breakWith(f func(q *gosnmp.SnmpPacket) *gosnmp.SnmpPacket) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.fault = f
+}
+
+// slow makes the agent wait before each answer.
+func (a *agent) slow(delay time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.delay = delay
+}
+
+// mangleWith changes the bytes of answers.
+func (a *agent) mangleWith(f func(answer []byte) []byte) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.mangle = f
 }
 
 // limit bounds the objects of an answer.
@@ -196,9 +213,17 @@ func (a *agent) serve() {
 			continue
 		}
 		out, err := reply.MarshalMsg()
-		if err == nil {
-			_, _ = a.conn.WriteTo(out, from)
+		if err != nil {
+			continue
 		}
+		a.mu.Lock()
+		mangle, delay := a.mangle, a.delay
+		a.mu.Unlock()
+		if mangle != nil {
+			out = mangle(out)
+		}
+		time.Sleep(delay)
+		_, _ = a.conn.WriteTo(out, from)
 	}
 }
 

@@ -103,13 +103,20 @@ func shortError(err error) error {
 		return err
 	case errors.Is(err, gosnmp.ErrMaxRetriesExceeded), errors.As(err, &timeout) && timeout.Timeout():
 		return errTimeout
+	case strings.Contains(text, "not authentic"):
+		return errNotAuthentic
 	case len(text) > maxText:
 		return errors.New(clip(strings.SplitN(text, " Stack:", 2)[0], maxText))
 	}
 	return err
 }
 
-var errTimeout = errors.New("no answer")
+var (
+	errTimeout = errors.New("no answer")
+	// errNotAuthentic: an agent that does not know the user or its passphrase
+	// answers with a report that it cannot sign.
+	errNotAuthentic = errors.New("the answer is not signed as expected: user, auth or the passphrase in auth_file is wrong")
+)
 
 // get reads objects into cells. An object that the agent has not is a cell that
 // does not exist. Errors of single objects are joined; cells holds the rest.

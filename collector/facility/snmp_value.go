@@ -219,7 +219,7 @@ func (w *rowView) convert(v *snmpValue, c cell, out *SNMPValue) (absent string, 
 	if c.kind == gosnmp.Counter32 && q.Desc.Type == collector.Counter {
 		raw = w.driver.counter(out).unwrap(raw)
 	}
-	out.Value = u.convert(raw * out.Factor)
+	out.Value = u.scaled(raw, out.Factor)
 	return "", nil
 }
 

@@ -4,6 +4,7 @@ package facility
 
 import (
 	"fmt"
+	"math"
 	"sort"
 	"strings"
 )
@@ -68,6 +69,20 @@ var units = map[string]unit{
 
 // convert turns a value of this unit into the base unit.
 func (u unit) convert(v float64) float64 { return (v + u.shift) * u.factor }
+
+// scaled turns raw * scale, in this unit, into the base unit. It divides where
+// the factor is one over a whole number: 53 tenths are 5.3, not
+// 5.300000000000001.
+func (u unit) scaled(raw, scale float64) float64 {
+	if u.shift != 0 {
+		return u.convert(raw * scale)
+	}
+	factor := scale * u.factor
+	if whole := math.Round(1 / factor); math.Abs(whole) > 1 && math.Abs(whole*factor-1) < 1e-12 {
+		return raw / whole
+	}
+	return raw * factor
+}
 
 // unitFor finds the unit with this name and checks that it fits the quantity;
 // an empty name is the quantity's base unit.

@@ -62,3 +62,18 @@ func TestEveryQuantityHasUnits(t *testing.T) {
 		}
 	}
 }
+
+// TestScaled: scaled numbers are what a person writes down.
+func TestScaled(t *testing.T) {
+	for _, c := range []struct {
+		unit             string
+		raw, scale, want float64
+	}{
+		{"ampere", 53, 0.1, 5.3}, {"kilowatt", 829, 0.01, 8290}, {"milliampere", 7467, 1, 7.467}, {"percent", 41, 1, 0.41},
+		{"kilowatt_hour", 19677, 0.1, 7083720000}, {"volt", 230, 1, 230}, {"ratio", -946, 0.001, -0.946}, {"fahrenheit", 770, 0.1, 25},
+	} {
+		if got := units[c.unit].scaled(c.raw, c.scale); got != c.want {
+			t.Errorf("%v x %v %s is %v, want %v", c.raw, c.scale, c.unit, got, c.want)
+		}
+	}
+}
