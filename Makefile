@@ -50,6 +50,7 @@ bench-peer: build fakedcgm ## the agent beside dcgm-exporter over the same DCGM;
 
 bench: build fakedcgm ## scrape, beat, rules and engine benchmarks; the whole agent with its child
 	$(GO) test -run "^$$" -bench . -benchmem ./collector ./lease ./rules ./engine ./sim ./web
+	$(GO) test -run "^$$" -bench SNMPDevices -benchtime 1x ./collector/facility
 	$(GO) test -tags e2e -run "^$$" -bench Agent -benchtime 400x ./cmd/rackpulse
 
 clean: ## remove what was built

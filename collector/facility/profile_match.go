@@ -21,6 +21,11 @@ func (m *snmpMatch) check(s *snmpProfile) (err error) {
 	if m.Has != "" && s.table(m.Has) == nil {
 		return fmt.Errorf("has: unknown object %q", m.Has)
 	}
+	if m.Descr != "" {
+		if m.descr, err = regexp.Compile(m.Descr); err != nil {
+			return fmt.Errorf("descr: %w", err)
+		}
+	}
 	if m.Model != "" {
 		if s.Model == "" {
 			return errors.New("match on model needs the object model")
@@ -68,6 +73,7 @@ type snmpIdentity struct {
 // fits reports whether a device matches; has tells whether it has an object.
 func (m *snmpMatch) fits(id snmpIdentity, has func(object string) bool) bool {
 	return m.fitsObjectID(id.SysObjectID) &&
+		(m.descr == nil || m.descr.MatchString(id.SysDescr)) &&
 		(m.model == nil || m.model.MatchString(id.Model)) &&
 		(m.firmware == nil || m.firmware.holds(id.Firmware)) &&
 		(m.Has == "" || has(m.Has))
@@ -80,7 +86,7 @@ func (m *snmpMatch) fitsObjectID(oid string) bool {
 // weight orders matches: the more specific, the heavier.
 func (m *snmpMatch) weight() int {
 	w := 10 * len(m.SysObjectID)
-	for _, text := range []string{m.Model, m.Firmware, m.Has} {
+	for _, text := range []string{m.Descr, m.Model, m.Firmware, m.Has} {
 		if text != "" {
 			w++
 		}

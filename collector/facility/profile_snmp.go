@@ -29,13 +29,15 @@ type snmpProfile struct {
 type snmpMatch struct {
 	// SysObjectID is a prefix of sysObjectID.0.
 	SysObjectID string `yaml:"sys_object_id"`
-	// Model is a regular expression for the object Model.
+	// Descr is a regular expression for sysDescr.0, Model one for the object Model.
+	Descr string `yaml:"descr"`
 	Model string `yaml:"model"`
 	// Firmware is a range such as ">=3 <4.1".
 	Firmware string `yaml:"firmware"`
 	// Has is an object that the device must have.
 	Has string `yaml:"has"`
 
+	descr    *regexp.Regexp
 	model    *regexp.Regexp
 	firmware versionRange
 }

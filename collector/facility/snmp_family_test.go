@@ -3,6 +3,7 @@
 package facility
 
 import (
+	"regexp"
 	"strings"
 	"testing"
 
@@ -181,6 +182,39 @@ func TestFamilies(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestUPSVariants: the same UPS behind cards that do not keep to the MIB.
+func TestUPSVariants(t *testing.T) {
+	index := regexp.MustCompile(`(33\.1\.(3\.3|4\.4)\.1\.\d\.\d)\|`)
+	volts := regexp.MustCompile(`(33\.1\.(3\.3\.1\.3|4\.4\.1\.2)\.\d(\.0)?\|2\|.*)`)
+	amps := regexp.MustCompile(`(33\.1\.4\.4\.1\.3\.\d\|2\|\d+)(0)`)
+	for _, c := range []struct {
+		objectID, descr, firmware string
+		old                       *regexp.Regexp
+		new                       string
+	}{
+		{"705.1.2", "MGE Galaxy 7000", "", volts, "${1}0"},
+		{"705.1", "Eaton 5PX", "", nil, ""},
+		{"2254.2.5", "", "", volts, "${1}0"},
+		{"12551.4.0", "", "", amps, "${1}00"},
+		{"850.1", "", "12.04.0056", amps, "${1}"},
+		{"850.1", "", "12.06.0069", nil, ""},
+		{"850.1", "", "12.06.0064", amps, "${1}"},
+		{"850.1", "", "12.04.0055", nil, ""},
+	} {
+		walk := strings.NewReplacer("99999.1", c.objectID, "|4|2.1", "|4|"+c.firmware, "Some UPS", c.descr).Replace(walkFile(t, "ups-mib"))
+		if c.old != nil {
+			walk = c.old.ReplaceAllString(walk, c.new)
+		}
+		if strings.Contains(c.descr, "Galaxy") {
+			walk = index.ReplaceAllString(walk, "${1}.0|")
+		}
+		list := mustRead(t, openSNMP(t, "ups1", "auto", newAgent(t, walk).address()))
+		wantValue(t, list, "ups_output_current", "1", 10)
+		wantValue(t, list, "ups_output_voltage", "1", 230)
+		wantValue(t, list, "ups_output_voltage", "3", 229)
 	}
 }
 
