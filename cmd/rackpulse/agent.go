@@ -47,6 +47,8 @@ type agent struct {
 	expected atomic.Int64
 	// claims keeps this agent off devices that the registry gave to another.
 	claims *claims
+	// limits are what the GPUs are held against.
+	limits gpu.BreachLimits
 	// away is the maintenance that the beater declares; its goroutine's only.
 	away string
 	// advertised is the address told to the registry, once it is known.
@@ -69,7 +71,9 @@ func newAgent(cfg *agentConfig, known *site.Site, hall *sim.Hall, hallSite *site
 		errs = append(errs, a.addFacility(hallSite))
 	}
 	if len(cfg.Registry.Addresses) > 0 {
-		errs = append(errs, a.addBeater())
+		var err error
+		a.limits, err = breachLimits(known)
+		errs = append(errs, err, a.addBeater())
 	}
 	if cfg.Push != nil {
 		errs = append(errs, a.addPusher(known))

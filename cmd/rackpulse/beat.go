@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -21,6 +22,8 @@ import (
 	"github.com/rackpulse/rackpulse/collector/gpu"
 	"github.com/rackpulse/rackpulse/config"
 	"github.com/rackpulse/rackpulse/lease"
+	"github.com/rackpulse/rackpulse/site"
+	"github.com/rackpulse/rackpulse/xid"
 )
 
 // addBeater wires the beat; it reads only what others have published, so that it
@@ -37,6 +40,7 @@ func (a *agent) addBeater() error {
 		},
 		Logger:      log.With(a.logger, "component", "beater"),
 		Inventory:   a.inventory,
+		Breaches:    a.breaches,
 		Hello:       a.hello,
 		Maintenance: a.maintenance,
 		OnIdentity: func(id lease.Identity) {
@@ -61,6 +65,36 @@ func (a *agent) addBeater() error {
 		a.beater.Clock = a.simulatedClock
 	}
 	return nil
+}
+
+// breaches are the limits that the GPUs breach now, by the page as it is. With a
+// site file of its own the agent knows the site's limits, else the built-in ones.
+func (a *agent) breaches() []string {
+	if a.gpu == nil {
+		return nil
+	}
+	families, err := a.store.Gather()
+	if err != nil {
+		level.Debug(a.logger).Log("msg", "page not read for breaches", "err", err)
+	}
+	return gpu.Breaches(families, a.limits, time.Now())
+}
+
+// breachLimits are what GPUs are held against.
+func breachLimits(s *site.Site) (gpu.BreachLimits, error) {
+	catalogue, err := xid.Default()
+	if err != nil {
+		return gpu.BreachLimits{}, err
+	}
+	limits := site.DefaultLimits()
+	if s != nil && s.Limits != nil {
+		limits = s.Limits
+	}
+	out := gpu.BreachLimits{Of: limits.GPU}
+	for _, code := range catalogue.Critical() {
+		out.FatalXIDs = append(out.FatalXIDs, strconv.Itoa(code))
+	}
+	return out, nil
 }
 
 // inventory maps what the GPU runner knows to the beat.
