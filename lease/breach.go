@@ -40,9 +40,10 @@ func (c *Config) gradeOf(breaches []string, base State) State {
 }
 
 // alert makes breaches, told by firing alerts, those of a node: they count like
-// the agent's own, from two beats on, until they are told to be over.
-func (c *core) alert(id string, breaches []string, now time.Time) error {
-	c.clock(now)
+// the agent's own, from two beats on, until they are told to be over, or for the
+// time life.
+func (c *core) alert(id string, breaches []string, life time.Duration, now time.Time) error {
+	v := c.clock(now)
 	n, err := c.find(id)
 	if err != nil {
 		return err
@@ -55,7 +56,8 @@ func (c *core) alert(id string, breaches []string, now time.Time) error {
 			return fmt.Errorf("node %q: a breach of %d bytes, want 1 to %d", id, len(b), maxText)
 		}
 	}
-	n.health().alerts = slices.Clone(breaches)
+	g := n.health()
+	g.alerts, g.alertsUntil = slices.Clone(breaches), v+int64(life)
 	c.compare(n)
 	return nil
 }

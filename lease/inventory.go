@@ -42,13 +42,14 @@ type beatInventory struct {
 
 // gpuSet is what is known of a node's GPUs and of what is wrong with them.
 type gpuSet struct {
-	seen     []string // sorted; shares expected's memory while equal
-	hash     uint64   // that came with seen
-	known    bool     // seen was told by the agent's present epoch
-	status   InventoryStatus
-	freshAt  int64    // virtual time up to which seen was known to be true
-	breaches []string // told by the agent
-	alerts   []string // told by alerts, see core.alert
+	seen        []string // sorted; shares expected's memory while equal
+	hash        uint64   // that came with seen
+	known       bool     // seen was told by the agent's present epoch
+	status      InventoryStatus
+	freshAt     int64    // virtual time up to which seen was known to be true
+	breaches    []string // told by the agent
+	alerts      []string // told by alerts, see core.alert
+	alertsUntil int64    // virtual time
 
 	expected []string // sorted; nil: none accepted yet
 	by, why  string
@@ -127,6 +128,9 @@ func (c *core) examine(n *node, b *beatInventory, v int64, now time.Time, gapFre
 	want, changed := g.take(b, v)
 	if !slices.Equal(g.breaches, b.breaches) {
 		g.breaches, changed = slices.Clone(b.breaches), true
+	}
+	if len(g.alerts) > 0 && v >= g.alertsUntil {
+		g.alerts, changed = nil, true
 	}
 	if g.known && g.expected == nil && c.trust(n, now) {
 		changed = true

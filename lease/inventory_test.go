@@ -247,7 +247,7 @@ func TestGraverBreach(t *testing.T) {
 	b.inv.breaches = nil
 	w.beats(13, b)
 	w.want("gpu001", Ready)
-	if err := w.c.alert("gpu001", []string{"xid_fatal alert GPUXidFatal"}, w.now); err != nil {
+	if err := w.c.alert("gpu001", []string{"xid_fatal alert GPUXidFatal"}, time.Hour, w.now); err != nil {
 		t.Fatal(err)
 	}
 	w.beats(2, b)
@@ -255,10 +255,18 @@ func TestGraverBreach(t *testing.T) {
 	if got := w.actions(); !slices.Equal(got, []string{"suspend", "drain", "suspend", "resume", "drain"}) {
 		t.Errorf("actions %v", got)
 	}
-	if err := w.c.alert("gpu001", nil, w.now); err != nil {
+	if err := w.c.alert("gpu001", nil, time.Hour, w.now); err != nil {
 		t.Fatal(err)
 	}
 	w.beats(13, b)
+	w.want("gpu001", Ready)
+	// One that is not told again counts for its life only.
+	if err := w.c.alert("gpu001", []string{"disk_full alert DiskFull"}, time.Minute, w.now); err != nil {
+		t.Fatal(err)
+	}
+	w.beats(10, b)
+	w.want("gpu001", Limited)
+	w.beats(15, b)
 	w.want("gpu001", Ready)
 }
 

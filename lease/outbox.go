@@ -49,9 +49,9 @@ func (s *Server) Report(ctx context.Context, in ledger.Intent, e ledger.Event) e
 }
 
 // Alert makes breaches told by alerts those of a node, until they are told to be
-// over by an empty list. They count like the agent's own.
-func (s *Server) Alert(ctx context.Context, node string, breaches []string) error {
-	return s.operate(ctx, func(c *core, now time.Time) error { return c.alert(node, breaches, now) })
+// over by an empty list, or for the time life. They count like the agent's own.
+func (s *Server) Alert(ctx context.Context, node string, breaches []string, life time.Duration) error {
+	return s.operate(ctx, func(c *core, now time.Time) error { return c.alert(node, breaches, life, now) })
 }
 
 // Clear lets a quarantined node back; it joins anew.

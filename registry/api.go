@@ -52,6 +52,7 @@ func (r *Registry) Handler() http.Handler {
 	read("/api/v1/sd/agents", r.serveAgents)
 	read("/api/v1/sd/exporters", r.serveExporters)
 	read("/api/v1/breakers", r.serveBreakers)
+	mux.HandleFunc("POST /api/v1/alerts", r.serveAlerts)
 	mux.HandleFunc("POST /api/v1/breakers/hold", r.holdBreaker)
 	mux.HandleFunc("POST /api/v1/breakers/reset", r.resetBreaker)
 	for name, do := range operations {
@@ -188,8 +189,20 @@ func (r *Registry) fail(w http.ResponseWriter, req *http.Request, err error) {
 
 // readBody decodes the JSON body of a request into v, strictly.
 func (r *Registry) readBody(w http.ResponseWriter, req *http.Request, v any) bool {
+	return r.decode(w, req, v, true)
+}
+
+// readForeign is readBody for what others define: keys that are not known are
+// left out.
+func (r *Registry) readForeign(w http.ResponseWriter, req *http.Request, v any) bool {
+	return r.decode(w, req, v, false)
+}
+
+func (r *Registry) decode(w http.ResponseWriter, req *http.Request, v any, strict bool) bool {
 	dec := json.NewDecoder(http.MaxBytesReader(w, req.Body, maxBody))
-	dec.DisallowUnknownFields()
+	if strict {
+		dec.DisallowUnknownFields()
+	}
 	err := dec.Decode(v)
 	if err == nil && dec.More() {
 		err = errors.New("more than one value")

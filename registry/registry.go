@@ -49,17 +49,18 @@ type Deps struct {
 // Registry is the site, the leases and their ledger. It is a
 // prometheus.Collector of the lease metrics and of the site's edges.
 type Registry struct {
-	cfg   Config
-	deps  Deps
-	site  atomic.Pointer[site.Site]
-	store ledger.Store
-	lease *lease.Server
-	guard *guard
-	known *addressBook
-	act   func(context.Context) error
-	ended atomic.Bool
-	views viewCache
-	edges edgeCache
+	cfg    Config
+	deps   Deps
+	site   atomic.Pointer[site.Site]
+	store  ledger.Store
+	lease  *lease.Server
+	guard  *guard
+	known  *addressBook
+	alerts alertBook
+	act    func(context.Context) error
+	ended  atomic.Bool
+	views  viewCache
+	edges  edgeCache
 }
 
 // New checks cfg and opens the ledger; Run starts the rest. Close must be called

@@ -48,7 +48,9 @@ type kubeLab struct {
 func startKube(t *testing.T) *kubeLab {
 	t.Helper()
 	k := &kubeLab{t: t, dir: t.TempDir()}
-	bin := func(dir, name string) string { return testtool.Binary(t, filepath.Join(testtool.CacheDir(), dir, name)) }
+	bin := func(dir, name string) string {
+		return testtool.Binary(t, filepath.Join(testtool.CacheDir(), dir, name))
+	}
 	apiserver := bin("kubernetes-v1.37.2", "kube-apiserver")
 	client, peer := "http://"+freePort(t), "http://"+freePort(t)
 	start(t, k.dir, "etcd", bin("etcd-v3.7.3", "server"), "--data-dir=etcd", "--listen-client-urls="+client, "--advertise-client-urls="+client, "--listen-peer-urls="+peer,

@@ -31,6 +31,7 @@ type stack struct {
 	site     *site.Site
 	hook     *hook
 	registry string // base URL
+	token    string // of its API; empty: none is needed
 	prom     query.Querier
 	promURL  string
 	am       string
@@ -269,7 +270,14 @@ func (s *stack) eventually(limit time.Duration, what string, check func() error)
 // node asks the registry for a node's lease.
 func (s *stack) node(id string) registry.Node {
 	s.t.Helper()
-	resp, err := http.Get(s.registry + "/api/v1/nodes/" + id)
+	req, err := http.NewRequest(http.MethodGet, s.registry+"/api/v1/nodes/"+id, nil)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if s.token != "" {
+		req.Header.Set("Authorization", "Bearer "+s.token)
+	}
+	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		s.t.Fatal(err)
 	}
