@@ -58,6 +58,9 @@ type Options struct {
 	// Witness asks a second source whether a node lives, with its words; nil:
 	// there is none but the targets.
 	Witness func(ctx context.Context, node string) (ledger.Witness, string)
+	// Labels says what schedulers should know of nodes, by node and key; nil:
+	// nothing is shown.
+	Labels func(ctx context.Context) (map[string]map[string]string, error)
 	// PerMinute is how many nodes may be acted on in a minute; 0: 6. What gives
 	// nodes back, and what operators order, is not counted.
 	PerMinute int
@@ -115,6 +118,11 @@ func (r *Runner) Run(ctx context.Context) error {
 	ticker := time.NewTicker(lookInterval)
 	defer ticker.Stop()
 	r.filled = time.Now()
+	r.wg.Add(1)
+	go func() {
+		defer r.wg.Done()
+		r.label(ctx)
+	}()
 	for {
 		select {
 		case <-ctx.Done():

@@ -269,6 +269,7 @@ func TestE2EKubernetes(t *testing.T) {
 	if k.evicted("agent") {
 		t.Error("the daemon's pod was evicted")
 	}
+	k.looks("gpu001", 100*time.Second, []string{`"rackpulse.io/health":"ready"`, `"rackpulse.io/rack":"r01"`})
 	t.Logf("audit:\n%s", s.cli("audit", "gpu001"))
 	k.api.signal(syscall.SIGTERM)
 }

@@ -198,6 +198,7 @@ func TestE2ESlurm(t *testing.T) {
 		return nil
 	})
 	lab.await("cpu001", 10*time.Second, "DRAIN", "Reason=bad DIMM [root@")
+	lab.await("gpu001", 100*time.Second, "ActiveFeatures=rp_health_ready,rp_rack_r01 ")
 	audit := s.cli("audit", "gpu001") + s.cli("audit", "cpu001")
 	for _, want := range []string{"suspend slurm: done", "evict slurm: done", "resume slurm: done", "the reason of root stays", "left as it is"} {
 		if !strings.Contains(audit, want) {
