@@ -54,6 +54,16 @@ type Snapshot struct {
 	// max(3*Interval, 30 s) are dropped at rendering.
 	Interval time.Duration
 	Points   []Point
+	// Rejected are values that the source left out itself; they are added to
+	// rackpulse_rejected_samples_total.
+	Rejected []Rejection
+}
+
+// Rejection counts values of one metric that were not fit to be shown.
+type Rejection struct {
+	Field  string // the metric's name
+	Reason string // one of few words
+	Count  uint64
 }
 
 // Identity is what the registry, the configuration or the cache says about the

@@ -63,19 +63,22 @@ func NewHandler(cfg HandlerConfig) http.Handler {
 	return http.NewCrossOriginProtection().Handler(mux)
 }
 
-// metricsHandler offers the text format and protobuf. OpenMetrics is left out:
-// it would turn dcgm-exporter's counters, whose names lack _total, into unknowns.
+// metricsHandler offers the text format, protobuf, and OpenMetrics to those that take
+// nothing else.
 func metricsHandler(cfg HandlerConfig) http.Handler {
 	maxScrapes := cfg.MaxScrapes
 	if maxScrapes <= 0 {
 		maxScrapes = defaultMaxScrapes
 	}
 	all := merged{cfg.Store, cfg.Extra}
+	opts := promhttp.HandlerOpts{
+		ErrorLog:      stdlog.New(log.NewStdlibAdapter(level.Error(cfg.Logger)), "", 0),
+		ErrorHandling: promhttp.ContinueOnError,
+	}
+	open := opts
+	open.EnableOpenMetrics = true
 	return &pageHandler{merged: all, slots: make(chan struct{}, maxScrapes), logger: cfg.Logger,
-		other: promhttp.HandlerFor(all, promhttp.HandlerOpts{
-			ErrorLog:      stdlog.New(log.NewStdlibAdapter(level.Error(cfg.Logger)), "", 0),
-			ErrorHandling: promhttp.ContinueOnError,
-		})}
+		other: promhttp.HandlerFor(all, opts), openMetrics: promhttp.HandlerFor(all, open)}
 }
 
 // merged joins a Store's families with others. It takes the place of

@@ -77,6 +77,9 @@ func (s *Store) Put(snap Snapshot) {
 	for field, n := range e.replace(snap, now) {
 		s.rejected[field] += n
 	}
+	for _, r := range snap.Rejected {
+		s.rejected[rejection{r.Field, r.Reason}] += r.Count
+	}
 	s.page = nil
 }
 
@@ -177,14 +180,14 @@ func (e *entry) limit() time.Duration {
 	return max(staleIntervals*e.snap.Interval, minStale)
 }
 
-// age is how old a point is: by its own time or since the store received it,
-// whichever is longer, so that a clock set back cannot keep a value alive.
+// age is how old a point is: what its own time said when the store received it, and
+// the time since then, which a clock that is set neither lengthens nor shortens.
 func (e *entry) age(p *Point, now time.Time) time.Duration {
 	at := p.At
 	if at.IsZero() {
 		at = e.snap.At
 	}
-	return max(now.Sub(at), now.Sub(e.received))
+	return max(e.received.Sub(at), 0) + now.Sub(e.received)
 }
 
 // replace takes a new snapshot and returns what it rejected of it.

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"fmt"
+	"iter"
 	"net/http"
 	"strconv"
 	"strings"
@@ -26,7 +27,12 @@ type pageHandler struct {
 	merged
 	slots  chan struct{} // bounds the scrapes at one time
 	logger log.Logger
-	other  http.Handler
+	other  http.Handler // protobuf, and parts of the page
+	// openMetrics is for clients that take nothing else. Everybody else gets the text
+	// format, also Prometheus, which prefers OpenMetrics: that format demands _total
+	// behind the names of counters, and dcgm-exporter's counters, whose names must
+	// stay, would come to Prometheus with the type unknown.
+	openMetrics http.Handler
 }
 
 // scratch is the memory of one scrape.
@@ -48,6 +54,10 @@ func (h *pageHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		defer func() { <-h.slots }()
 	default:
 		http.Error(w, fmt.Sprintf("%d scrapes at one time are the limit, try again later", cap(h.slots)), http.StatusServiceUnavailable)
+		return
+	}
+	if onlyOpenMetrics(r.Header) {
+		h.openMetrics.ServeHTTP(w, r)
 		return
 	}
 	format := expfmt.NegotiateAccept(r.Header, expfmt.DefaultAcceptedFormats()...)
@@ -95,17 +105,51 @@ func (h *pageHandler) render(buf *bytes.Buffer) {
 
 // acceptsGzip reads Accept-Encoding.
 func acceptsGzip(h http.Header) bool {
-	for _, value := range h.Values("Accept-Encoding") {
-		for part := range strings.SplitSeq(value, ",") {
-			coding, q, _ := strings.Cut(part, ";")
-			q = strings.TrimPrefix(strings.ReplaceAll(q, " ", ""), "q=")
-			if strings.TrimSpace(coding) == "gzip" {
-				weight, err := strconv.ParseFloat(q, 64)
-				return err != nil || weight > 0
-			}
+	for coding, wanted := range accepted(h, "Accept-Encoding") {
+		if coding == "gzip" {
+			return wanted
 		}
 	}
 	return false
+}
+
+// onlyOpenMetrics tells whether a client asks for OpenMetrics and takes none of the
+// other formats.
+func onlyOpenMetrics(h http.Header) bool {
+	open := false
+	for media, wanted := range accepted(h, "Accept") {
+		switch media {
+		case "application/openmetrics-text":
+			open = open || wanted
+		case "*/*", "text/*", "text/plain", "application/vnd.google.protobuf":
+			if wanted {
+				return false
+			}
+		}
+	}
+	return open
+}
+
+// accepted ranges over what an Accept header names, and whether the client takes it: a
+// quality of 0 says that it does not.
+func accepted(h http.Header, name string) iter.Seq2[string, bool] {
+	return func(yield func(string, bool) bool) {
+		for _, value := range h.Values(name) {
+			for part := range strings.SplitSeq(value, ",") {
+				what, parameters, _ := strings.Cut(part, ";")
+				wanted := true
+				for parameter := range strings.SplitSeq(strings.ReplaceAll(parameters, " ", ""), ";") {
+					if q, ok := strings.CutPrefix(parameter, "q="); ok {
+						weight, err := strconv.ParseFloat(q, 64)
+						wanted = err != nil || weight > 0
+					}
+				}
+				if !yield(strings.ToLower(strings.TrimSpace(what)), wanted) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // appendText appends the family in the text format.

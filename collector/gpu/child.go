@@ -193,9 +193,12 @@ func (c *child) call(ctx context.Context, req request) (*response, error) {
 	c.requests.SetDeadline(deadline)
 	c.answers.SetDeadline(deadline)
 	stop := context.AfterFunc(ctx, func() {
-		past := time.Unix(1, 0)
-		c.requests.SetDeadline(past)
-		c.answers.SetDeadline(past)
+		end := time.Unix(1, 0)                      // past
+		if errors.Is(ctx.Err(), context.Canceled) { // the agent's end: a child that answers can close its handles
+			end = time.Now().Add(closeGrace)
+		}
+		c.requests.SetDeadline(end)
+		c.answers.SetDeadline(end)
 	})
 	defer stop()
 

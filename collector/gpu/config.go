@@ -37,6 +37,14 @@ type Config struct {
 	// CountWindow is the time that DCGM_EXP_XID_ERRORS_COUNT and
 	// DCGM_EXP_CLOCK_EVENTS_COUNT count, at most a day; 0: 5 min.
 	CountWindow time.Duration `yaml:"count_window"`
+	// Devices says which devices are read, in dcgm-exporter's syntax: "f" (GPU instances
+	// where MIG is on, else GPUs), "g" (whole GPUs), "i" (GPU instances), the last two
+	// with ":" and ids; or ids alone. An id is a GPU's number, a range of those, a UUID,
+	// a PCI address, or GPU.INSTANCE; behind "i:" a number is DCGM's of an instance.
+	// Empty: f.
+	Devices string `yaml:"devices"`
+	// Exclude are ids of GPUs and instances that are not read.
+	Exclude []string `yaml:"exclude"`
 	// DCGM belongs to the source dcgm.
 	DCGM DCGMConfig `yaml:"dcgm"`
 	// Processes says what is shown of single processes.
@@ -109,6 +117,8 @@ type settings struct {
 	counters *counters
 	list     []registration
 	source   SourceConfig
+	// selection is made of cfg.Devices and cfg.Exclude.
+	selection *selection
 }
 
 // newSettings validates a configuration as a whole. Errors name the key.
@@ -129,6 +139,10 @@ func newSettings(cfg Config, simulate SimFunc) (*settings, error) {
 	if err := cfg.Owners.check(); err != nil {
 		return nil, err
 	}
+	sel, err := parseSelection(cfg.Devices, cfg.Exclude)
+	if err != nil {
+		return nil, err
+	}
 	list, err := candidates(cfg.Source, simulate != nil)
 	if err != nil {
 		return nil, fmt.Errorf("gpu.source: %w", err)
@@ -137,8 +151,9 @@ func newSettings(cfg Config, simulate SimFunc) (*settings, error) {
 	if err != nil {
 		return nil, fmt.Errorf("gpu.counters_file: %w", err)
 	}
-	set := &settings{cfg: cfg, list: list, source: SourceConfig{
+	set := &settings{cfg: cfg, list: list, selection: sel, source: SourceConfig{
 		Interval: cfg.Interval, SlowInterval: cfg.SlowInterval, DCGMAddress: cfg.DCGM.Address,
+		Devices: cfg.Devices, Exclude: cfg.Exclude,
 		CallBudget: cmp.Or(cfg.callBudget, callBudget), ProcessInterval: processInterval, Sim: simulate,
 	}}
 	set.take(c)

@@ -34,6 +34,16 @@ type Sample struct {
 	Aside Aside
 	// Processes are those on the GPUs; nil: they were not listed this time.
 	Processes *ProcessTable
+	// Rejected counts the values of this pass that were no values.
+	Rejected []Rejection
+}
+
+// Rejection counts what a source gave instead of values of a field: "blank",
+// "not_found", "not_supported", "no_permission" (the library's own marks), "no_data",
+// "error" (its status of a value), "not_a_number", "range", or "stale" (not refreshed).
+type Rejection struct {
+	Field, Reason string
+	Count         uint64
 }
 
 // XID is one driver error of one GPU.
@@ -52,6 +62,10 @@ type Device struct {
 	Model    string
 	// MIGProfile and MIGID are set for a GPU instance.
 	MIGProfile, MIGID string
+	// Entity is DCGM's number of a GPU instance, where DCGM is the source.
+	Entity string
+	// Skipped says that the configuration leaves the device out; it has no values.
+	Skipped bool
 	// Lost says the GPU is gone or unreachable; Reason says why.
 	Lost   bool
 	Reason string
@@ -59,6 +73,9 @@ type Device struct {
 	// Labels holds the text of the label fields of the counters file, such as
 	// DCGM_FI_DEV_SERIAL, by field name. Unknown ones are absent.
 	Labels map[string]string
+	// Unsupported are the fields asked for that this GPU or its library does not
+	// give. It comes with the slow fields.
+	Unsupported []string
 }
 
 // Value is one field's value, after the blank test.

@@ -3,6 +3,8 @@
 package gpu
 
 import (
+	"time"
+
 	"github.com/rackpulse/rackpulse/collector"
 )
 
@@ -28,7 +30,9 @@ type deviceLabels struct {
 	series   []string // of the DCGM_FI_ families
 	gpu      []string // UUID, gpu
 	info     []string
-	throttle [][]string // in throttleReasons' order
+	throttle [][]string                   // in throttleReasons' order
+	classes  [len(classNames)][]string    // of descSampleTime
+	denied   map[*collector.Desc][]string // of descSupported
 }
 
 func newConverter(l *layout, host string, exp *expCounts, d *derived) *converter {
@@ -45,13 +49,16 @@ func (c *converter) labelsOf(d *Device) *deviceLabels {
 	if len(c.devices) >= 2*maxGPUs { // devices that come and go
 		clear(c.devices)
 	}
-	l = &deviceLabels{device: *d, labels: d.Labels}
-	l.device.Values, l.device.Labels = nil, nil
+	l = &deviceLabels{device: *d, labels: d.Labels, denied: make(map[*collector.Desc][]string)}
+	l.device.Values, l.device.Labels, l.device.Unsupported = nil, nil, nil
 	l.series = c.layout.values(d, c.driver, c.host)
 	l.gpu = []string{d.UUID, d.Index}
 	l.info = []string{d.UUID, d.Index, d.PCIBusID, d.Name, d.Model, c.driver}
 	for _, r := range throttleReasons {
 		l.throttle = append(l.throttle, []string{d.UUID, d.Index, r.reason})
+	}
+	for i, class := range classNames {
+		l.classes[i] = []string{d.UUID, d.Index, class}
 	}
 	c.devices[key] = l
 	return l
@@ -82,6 +89,7 @@ func (c *converter) points(s *Sample, missing []*knownGPU, xids *xidCounters) (p
 	points = make([]collector.Point, 0, len(s.Devices)*(fast+len(throttleReasons)+3)+len(missing))
 	slow = make([]collector.Point, 0, len(s.Devices)*len(c.layout.slow))
 	told := make(map[string]bool, len(s.Devices)) // a GPU with MIG has several devices
+	fresh := make(freshness, 0, len(s.Devices))
 	for i := range s.Devices {
 		d := &s.Devices[i]
 		l := c.labelsOf(d)
@@ -99,12 +107,14 @@ func (c *converter) points(s *Sample, missing []*knownGPU, xids *xidCounters) (p
 			}
 			continue
 		}
-		points, slow = c.fieldPoints(points, slow, d, l, xids)
+		points, slow = c.fieldPoints(points, slow, d, l, fresh.gpu(d.UUID, l), s.At)
+		points = c.xidPoints(points, d, l, xids)
 		if whole {
 			points = append(points,
 				collector.Point{Desc: descUp, Values: l.gpu, Value: 1},
 				collector.Point{Desc: descInfo, Values: l.info, Value: 1})
 			points = ownPoints(points, d, l)
+			slow = c.supportPoints(slow, d, l)
 		}
 		points, slow = c.derived.points(points, slow, d, l, s.At, whole)
 	}
@@ -114,34 +124,46 @@ func (c *converter) points(s *Sample, missing []*knownGPU, xids *xidCounters) (p
 	for _, call := range s.Aside.Calls {
 		points = append(points, collector.Point{Desc: descOverdue, Values: []string{call.Name, call.UUID, call.Index}, Value: oneIf(call.Overdue)})
 	}
-	return points, slow
+	return fresh.points(points, slow)
 }
 
 // fieldPoints appends the DCGM_FI_ families. DCGM_FI_DEV_XID_ERRORS has no
 // err_code and err_msg here, unlike in dcgm-exporter: with them every new XID
 // ends the old series and begins another, so that no rule can follow the GPU
 // (dcgm-exporter #190, #500). Its value is the code; rackpulse_gpu_xid_errors_total
-// counts. Like there it is absent until the first XID.
-func (c *converter) fieldPoints(points, slow []collector.Point, d *Device, l *deviceLabels, xids *xidCounters) (_, _ []collector.Point) {
-	hasXID := false
+// counts.
+func (c *converter) fieldPoints(points, slow []collector.Point, d *Device, l *deviceLabels, fresh *gpuFreshness, read time.Time) (_, _ []collector.Point) {
 	for i := range d.Values {
 		v := &d.Values[i]
-		hasXID = hasXID || v.Field == fieldXID
+		at := v.At
+		if at.IsZero() && v.Field != fieldXID { // that is as old as the latest error
+			at = read
+		}
 		for _, desc := range c.layout.descs[v.Field] {
 			p := collector.Point{Desc: desc, Values: l.series, Value: v.V, At: v.At}
 			if c.layout.slow[desc] {
 				slow = append(slow, p)
+				fresh.saw(classSlow, at)
 			} else {
 				points = append(points, p)
+				fresh.saw(classFast, at)
 			}
 		}
 	}
-	if code, ok := xids.last(d.UUID); ok && !hasXID {
-		for _, desc := range c.layout.descs[fieldXID] {
-			points = append(points, collector.Point{Desc: desc, Values: l.series, Value: float64(code)})
-		}
-	}
 	return points, slow
+}
+
+// xidPoints appends the latest XID of a GPU whose source has no value of it any more.
+// Like in dcgm-exporter there is none until the first XID.
+func (c *converter) xidPoints(points []collector.Point, d *Device, l *deviceLabels, xids *xidCounters) []collector.Point {
+	code, ok := xids.last(d.UUID)
+	if !ok || d.value(fieldXID) != nil {
+		return points
+	}
+	for _, desc := range c.layout.descs[fieldXID] {
+		points = append(points, collector.Point{Desc: desc, Values: l.series, Value: float64(code)})
+	}
+	return points
 }
 
 // ownPoints appends what is derived from the fields that are always read.

@@ -12,10 +12,11 @@ import (
 	"github.com/rackpulse/rackpulse/collector"
 )
 
-// countersPoll is how often a counters file is read to see whether it changed. A
+// countersPoll is how often a counters file is read to see whether it changed, some
+// 20 us of work. A
 // ConfigMap is swapped by a symbolic link far from the file, editors write in place or
 // rename, and network file systems tell nobody: reading a few kB sees all of that.
-const countersPoll = time.Second
+const countersPoll = 500 * time.Millisecond
 
 // countersChange is what the file has become.
 type countersChange struct {
@@ -113,6 +114,7 @@ func (r *Runner) countersChanged(s *settings, change countersChange) *settings {
 // countersPoints appends what the page says of the counters file.
 func (r *Runner) countersPoints(points []collector.Point) []collector.Point {
 	s := r.settings.Load()
+	points = r.unmatchedPoints(points)
 	for _, u := range s.counters.unknown {
 		points = append(points, collector.Point{Desc: descCounterIgnored, Values: []string{u.name, "unknown"}, Value: 1})
 	}

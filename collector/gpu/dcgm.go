@@ -88,6 +88,9 @@ type dcgmSource struct {
 	reader   dcgmReader
 	gpus     []*dcgmGPU
 	entities []dcgm.GroupEntityPair // what is read, GPUs or GPU instances
+	owners   map[dcgm.GroupEntityPair]*dcgmGPU
+	unknown  []string // fields that this DCGM does not know
+	ages     sampleAges
 	watches  dcgmWatches
 	driver   string
 	checked  time.Time
@@ -109,7 +112,10 @@ type dcgmGPU struct {
 	supported bool
 	hadValues bool
 	lost      bool
-	empty     int // passes in a row without a value
+	empty     int             // passes in a row without a value
+	refused   map[uint16]bool // fields that it does not have
+	rejects   passRejects
+	skipped   bool // nothing of it is read
 }
 
 // dcgmInstance is one MIG GPU instance.
@@ -117,6 +123,7 @@ type dcgmInstance struct {
 	entity       dcgm.GroupEntityPair
 	profile, gid string
 	compute      []dcgm.GroupEntityPair // its compute instances
+	skipped      bool                   // not read
 }
 
 // openDCGM loads the library, connects, and begins to watch. It fails where the
@@ -231,7 +238,7 @@ func dcgmInit(address string) (func(), error) {
 
 // findFields sets the ids to read of GPUs, without those that DCGM does not know.
 func (s *dcgmSource) findFields() {
-	s.fast = nil
+	s.fast, s.unknown = nil, nil
 	var slow []dcgm.Short
 	if s.names[dcgmFieldXID] == nil {
 		s.fast = append(s.fast, dcgmFieldXID) // read in any case, for the counts
@@ -240,6 +247,7 @@ func (s *dcgmSource) findFields() {
 		meta, err := dcgm.FieldGetByID(dcgm.Short(id))
 		if err != nil {
 			level.Info(s.logger).Log("msg", "field unknown to this DCGM, left out", "field", names[0])
+			s.unknown = append(s.unknown, names...)
 			continue
 		}
 		switch meta.EntityLevel {

@@ -130,6 +130,9 @@ func (s *dcgmSource) p2pPass() func() *P2PPass {
 func (s *dcgmSource) healthChecks(now time.Time, out *Aside) {
 	busy := false
 	for _, g := range s.gpus {
+		if g.skipped {
+			continue
+		}
 		h := s.aside.health[g.id]
 		if h == nil {
 			h = &dcgmHealth{errand: errand[healthResult]{every: s.cfg.HealthInterval, budget: s.cfg.CallBudget}}
@@ -156,7 +159,7 @@ func (s *dcgmSource) healthChecks(now time.Time, out *Aside) {
 func (s *dcgmSource) nextHealth(now time.Time) (next *dcgmGPU) {
 	for _, g := range s.gpus {
 		h := s.aside.health[g.id]
-		if !g.lost && g.supported && h.due(now) && (next == nil || h.begun.Before(s.aside.health[next.id].begun)) {
+		if h != nil && !g.lost && g.supported && h.due(now) && (next == nil || h.begun.Before(s.aside.health[next.id].begun)) {
 			next = g
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"math"
 	"slices"
 	"strconv"
@@ -50,7 +51,7 @@ func (s *dcgmSource) read() (*Sample, error) {
 			return nil, err
 		}
 	}
-	if len(s.entities) == 0 {
+	if len(s.gpus) == 0 {
 		return nil, errors.New("DCGM supports no GPU of this node")
 	}
 	sample := &Sample{At: now, Driver: s.driver, Devices: make([]Device, 0, len(s.entities))}
@@ -58,7 +59,7 @@ func (s *dcgmSource) read() (*Sample, error) {
 	if sample.FastOnly = !s.cfg.slowDue(s.slowAt, now); sample.FastOnly {
 		ids = s.fast
 	}
-	values, lost, err := s.latest(ids)
+	values, lost, err := s.pass(ids, now)
 	if err != nil {
 		return nil, err
 	}
@@ -77,11 +78,14 @@ func (s *dcgmSource) read() (*Sample, error) {
 			d := g.device
 			d.Lost, d.Reason = true, reason
 			sample.Devices = append(sample.Devices[:first], d)
+		} else if !sample.FastOnly {
+			s.support(sample.Devices[first:], g)
 		}
 	}
 	sample.XIDs = s.xids.take(s.gpus)
 	sample.Aside = s.sideCalls(now)
 	sample.Processes = s.procs.take()
+	sample.Rejected = s.rejections()
 	return sample, nil
 }
 
@@ -113,10 +117,26 @@ func (s *dcgmSource) check(now time.Time) error {
 	return s.enumerate()
 }
 
+// pass reads all values and judges them.
+func (s *dcgmSource) pass(ids []dcgm.Short, now time.Time) (values map[dcgm.GroupEntityPair][]Value, lost map[uint]string, err error) {
+	s.ages.pass(now)
+	for _, g := range s.gpus {
+		g.rejects.clear()
+	}
+	values, lost, err = s.latest(ids)
+	if err == nil {
+		err = s.frozen(values)
+	}
+	return values, lost, err
+}
+
 // latest reads all values in one call. If DCGM refuses that because of one GPU,
 // they are read one by one, so that the others go on; lost names those refused.
 func (s *dcgmSource) latest(ids []dcgm.Short) (values map[dcgm.GroupEntityPair][]Value, lost map[uint]string, err error) {
 	values = make(map[dcgm.GroupEntityPair][]Value, len(s.entities))
+	if len(s.entities) == 0 { // none is to be read
+		return values, nil, nil
+	}
 	all, err := s.reader.read(s.entities, ids)
 	if err == nil {
 		s.collect(values, all)
@@ -154,22 +174,30 @@ func (s *dcgmSource) latest(ids []dcgm.Short) (values map[dcgm.GroupEntityPair][
 
 // pairs are the entities that are read for a GPU.
 func (g *dcgmGPU) pairs() []dcgm.GroupEntityPair {
+	if g.skipped {
+		return nil
+	}
 	if len(g.instances) == 0 {
 		return []dcgm.GroupEntityPair{{EntityGroupId: dcgm.FE_GPU, EntityId: g.id}}
 	}
-	pairs := make([]dcgm.GroupEntityPair, len(g.instances))
+	pairs := make([]dcgm.GroupEntityPair, 0, len(g.instances))
 	for i := range g.instances {
-		pairs[i] = g.instances[i].entity
+		if !g.instances[i].skipped {
+			pairs = append(pairs, g.instances[i].entity)
+		}
 	}
 	return pairs
 }
 
-// collect sorts values that are not blank by entity.
+// collect sorts values that are good by entity.
 func (s *dcgmSource) collect(values map[dcgm.GroupEntityPair][]Value, list []dcgmValue) {
 	for i := range list {
 		v := &list[i]
-		number, ok := fieldValue(v.typ, v.bits)
-		if !ok {
+		number, at, reason := s.judge(v)
+		if reason != "" {
+			if g := s.owners[v.pair]; g != nil {
+				g.reject(v.field, reason)
+			}
 			continue
 		}
 		if v.field == dcgmFieldXID {
@@ -179,33 +207,84 @@ func (s *dcgmSource) collect(values map[dcgm.GroupEntityPair][]Value, list []dcg
 		if values[v.pair] == nil {
 			values[v.pair] = make([]Value, 0, len(s.all)+1)
 		}
-		var at time.Time
-		if v.ts > 0 {
-			at = time.UnixMicro(v.ts)
-		}
 		for _, name := range s.names[v.field] {
 			values[v.pair] = append(values[v.pair], Value{Field: name, V: number, At: at})
 		}
 	}
 }
 
-// devices appends a GPU, or its instances.
+// devices appends a GPU, or its instances; those that are not read without values.
 func (s *dcgmSource) devices(list []Device, g *dcgmGPU, values map[dcgm.GroupEntityPair][]Value) []Device {
-	for i, pair := range g.pairs() {
+	if len(g.instances) == 0 {
 		d := g.device
-		if len(g.instances) > 0 {
-			d.MIGProfile, d.MIGID = g.instances[i].profile, g.instances[i].gid
-		}
-		d.Values = values[pair]
+		d.Skipped = g.skipped
+		d.Values = values[dcgm.GroupEntityPair{EntityGroupId: dcgm.FE_GPU, EntityId: g.id}]
+		return append(list, d)
+	}
+	for i := range g.instances {
+		instance := &g.instances[i]
+		d := g.device
+		instance.describe(&d)
+		d.Skipped = instance.skipped
+		d.Values = values[instance.entity]
 		list = append(list, d)
 	}
 	return list
 }
 
+// describe sets what tells an instance's device from that of its GPU.
+func (i *dcgmInstance) describe(d *Device) {
+	d.MIGProfile, d.MIGID, d.Entity = i.profile, i.gid, strconv.FormatUint(uint64(i.entity.EntityId), 10)
+}
+
+// choose marks what the configuration leaves out. An instance is one of its own, or
+// a part of the GPU that is read as a whole.
+func (s *dcgmSource) choose() error {
+	sel, err := parseSelection(s.cfg.Devices, s.cfg.Exclude)
+	if err != nil {
+		return err
+	}
+	for _, g := range s.gpus {
+		if sel.kind == selectGPUs {
+			g.instances = nil
+		}
+		g.skipped = len(g.instances) == 0 && !sel.wants(&g.device)
+		read := 0
+		for i := range g.instances {
+			d := g.device
+			g.instances[i].describe(&d)
+			g.instances[i].skipped = !sel.wants(&d)
+			if !g.instances[i].skipped {
+				read++
+			}
+		}
+		g.skipped = g.skipped || len(g.instances) > 0 && read == 0
+	}
+	return nil
+}
+
+// frozen returns an error if DCGM answers and yet has refreshed nothing for so long
+// that all values are too old: a new engine is to be had then.
+func (s *dcgmSource) frozen(values map[dcgm.GroupEntityPair][]Value) error {
+	stale := 0
+	for _, g := range s.gpus {
+		stale += g.rejects.stale
+		for _, pair := range g.pairs() {
+			if slices.ContainsFunc(values[pair], func(v Value) bool { return v.Field != fieldXID }) {
+				return nil
+			}
+		}
+	}
+	if stale == 0 {
+		return nil
+	}
+	return fmt.Errorf("DCGM has refreshed no value for %v", staleAge(s.cfg.Interval))
+}
+
 // lossOf tells why a GPU is lost, or "", from the values of the fast fields. A lost GPU's values are blank although
 // DCGM calls them good and fresh, so the values decide when to ask for the status.
 func (s *dcgmSource) lossOf(g *dcgmGPU, devices []Device, refused string) string {
-	if refused != "" {
+	if refused != "" || g.skipped {
 		return refused
 	}
 	if !g.supported {
@@ -218,6 +297,9 @@ func (s *dcgmSource) lossOf(g *dcgmGPU, devices []Device, refused string) string
 				return ""
 			}
 		}
+	}
+	if g.rejects.stale > 0 {
+		return "its values are not refreshed"
 	}
 	g.empty++
 	switch status := dcgm.GetGPUStatus(g.id); status {

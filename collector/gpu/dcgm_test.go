@@ -21,7 +21,7 @@ var update = flag.Bool("update", false, "write the golden files anew")
 // goldenPage is the page without what differs from run to run, and from machine to
 // machine: whether there is NVML, Slurm or a kubelet.
 func goldenPage(page string) string {
-	own := []string{"rackpulse_source_", "timestamp_seconds", "rackpulse_gpu_process", "rackpulse_gpu_orphan_", "rackpulse_gpu_unowned_", podInfo, "rackpulse_gpu_job_info"}
+	own := []string{"rackpulse_source_", "timestamp_seconds", "rackpulse_rejected_samples_total", "rackpulse_gpu_process", "rackpulse_gpu_orphan_", "rackpulse_gpu_unowned_", podInfo, "rackpulse_gpu_job_info"}
 	var b strings.Builder
 	for line := range strings.Lines(page) {
 		if !slices.ContainsFunc(own, func(text string) bool { return strings.Contains(line, text) }) {

@@ -49,6 +49,7 @@ type dcgmValue struct {
 	field uint16
 	typ   uint   // dcgm.DCGM_FT_INT64 and so on
 	bits  uint64 // of the number
+	code  int    // dcgmReturn_t, 0: good
 	ts    int64  // microseconds, 0: never
 }
 
@@ -81,18 +82,24 @@ func (r *dcgmReader) use(embedded bool) {
 // call fails go-dcgm has its try, and says why.
 func (r *dcgmReader) read(pairs []dcgm.GroupEntityPair, ids []dcgm.Short) ([]dcgmValue, error) {
 	r.result = r.result[:0]
-	if r.direct(pairs, ids) {
-		return r.result, nil
+	for some := range slices.Chunk(ids, maxFieldGroup) {
+		before := len(r.result)
+		if r.direct(pairs, some) {
+			continue
+		}
+		r.result = r.result[:before]
+		list, err := dcgm.EntitiesGetLatestValues(pairs, some, 0)
+		if err != nil {
+			return r.result, err
+		}
+		for i := range list {
+			v := &list[i]
+			r.result = append(r.result, dcgmValue{
+				pair:  dcgm.GroupEntityPair{EntityGroupId: v.EntityGroupId, EntityId: v.EntityID},
+				field: uint16(v.FieldID), typ: v.FieldType, bits: binary.NativeEndian.Uint64(v.Value[:8]), code: v.Status, ts: v.TS})
+		}
 	}
-	r.result = r.result[:0]
-	list, err := dcgm.EntitiesGetLatestValues(pairs, ids, 0)
-	for i := range list {
-		v := &list[i]
-		r.result = append(r.result, dcgmValue{
-			pair:  dcgm.GroupEntityPair{EntityGroupId: v.EntityGroupId, EntityId: v.EntityID},
-			field: uint16(v.FieldID), typ: v.FieldType, bits: binary.NativeEndian.Uint64(v.Value[:8]), ts: v.TS})
-	}
-	return r.result, err
+	return r.result, nil
 }
 
 // direct fills r.result and reports whether that went well.
@@ -117,7 +124,7 @@ func (r *dcgmReader) direct(pairs []dcgm.GroupEntityPair, ids []dcgm.Short) bool
 			v := &r.values[i]
 			r.result = append(r.result, dcgmValue{
 				pair:  dcgm.GroupEntityPair{EntityGroupId: dcgm.Field_Entity_Group(v.group), EntityId: uint(v.entity)},
-				field: uint16(v.field), typ: uint(v._type), bits: uint64(v.value[0]), ts: int64(v.ts)})
+				field: uint16(v.field), typ: uint(v._type), bits: uint64(v.value[0]), code: int(v.status), ts: int64(v.ts)})
 		}
 	}
 	return true

@@ -72,6 +72,9 @@ func (s *dcgmSource) enumerate() error {
 	}
 	s.findInstances()
 	s.xids.watch(s.gpus)
+	if err := s.choose(); err != nil {
+		return err
+	}
 	return s.watchFields()
 }
 
@@ -204,30 +207,31 @@ func instanceProfile(entity dcgm.GroupEntityPair) string {
 }
 
 // watchFields watches what Read will read: GPU instances where there are any,
-// whole GPUs elsewhere. Profiling fields are apart, since many cards lack them, and
+// whole GPUs elsewhere. Profiling fields are apart, since not all cards have them, and
 // so are slow ones, which have their own interval.
 func (s *dcgmSource) watchFields() error {
+	s.ages.forget()
+	s.owners = make(map[dcgm.GroupEntityPair]*dcgmGPU)
 	for _, g := range s.gpus {
-		if len(g.instances) == 0 {
-			s.entities = append(s.entities, dcgm.GroupEntityPair{EntityGroupId: dcgm.FE_GPU, EntityId: g.id})
-		}
-		for _, i := range g.instances {
-			s.entities = append(s.entities, i.entity)
+		for _, pair := range g.pairs() {
+			s.entities = append(s.entities, pair)
+			s.owners[pair] = g
 		}
 	}
 	var plain, profiling []dcgm.Short
 	for _, id := range s.fast {
-		if strings.HasPrefix(s.names[uint16(id)][0], "DCGM_FI_PROF_") {
+		if isProfiling(s.names[uint16(id)][0]) {
 			profiling = append(profiling, id)
 		} else {
 			plain = append(plain, id)
 		}
 	}
 	watched := s.watches.all("fields", s.entities, plain, s.cfg.Interval) +
-		s.watches.all("profiling", s.entities, profiling, s.cfg.Interval) +
+		s.watchProfiling(profiling) +
 		s.watches.all("slow", s.entities, s.all[len(s.fast):], max(s.cfg.SlowInterval, s.cfg.Interval))
-	if watched == 0 {
+	if watched == 0 && len(s.entities) > 0 {
 		return errors.New("DCGM watches none of the fields")
 	}
+	s.takeRefused()
 	return nil
 }

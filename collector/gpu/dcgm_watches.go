@@ -19,6 +19,8 @@ type dcgmWatches struct {
 	logger log.Logger
 	list   []dcgmWatch
 	seq    int // makes the names of groups
+	// refused are the fields that DCGM does not watch.
+	refused map[dcgm.GroupEntityPair][]dcgm.Short
 }
 
 // dcgmWatch is one field group on one group of entities.
@@ -36,21 +38,81 @@ func (w *dcgmWatches) all(what string, pairs []dcgm.GroupEntityPair, ids []dcgm.
 	return watched
 }
 
-// chunk watches fields together or, if DCGM refuses that, one by one, and returns
-// how many it watches.
+// chunk watches fields together and returns how many it watches. If DCGM refuses
+// that, it looks for the fields that it refuses for all entities, then for the rest of
+// each entity alone, so that a few watches do in the end: DCGM has 64 groups in all.
 func (w *dcgmWatches) chunk(what string, pairs []dcgm.GroupEntityPair, ids []dcgm.Short, interval time.Duration) int {
+	if len(pairs) == 0 {
+		return 0
+	}
 	err := w.add(what, pairs, ids, interval)
 	if err == nil {
 		return len(ids)
 	}
-	watched := 0
-	for _, id := range ids {
-		if w.add(what, pairs, []dcgm.Short{id}, interval) == nil {
-			watched++
+	good := w.accepted(what, pairs, ids, interval)
+	watched := w.addAll(what, pairs, good, interval)
+	rest := without(ids, good)
+	for len(pairs) > 0 && len(rest) > 0 {
+		some := w.accepted(what, pairs[:1], rest, interval)
+		like := 1 // neighbours are mostly of one kind
+		for like < len(pairs) && len(some) > 0 && w.try(what, pairs[like:like+1], some, interval) {
+			like++
 		}
+		watched += w.addAll(what, pairs[:like], some, interval)
+		for _, p := range pairs[:like] {
+			w.refuse(p, without(rest, some))
+		}
+		pairs = pairs[like:]
 	}
-	level.Info(w.logger).Log("msg", "some fields are not watched", "kind", what, "watched", watched, "of", len(ids), "err", err)
+	level.Info(w.logger).Log("msg", "some fields are not watched on all devices", "kind", what, "everywhere", len(good), "of", len(ids), "err", err)
 	return watched
+}
+
+// addAll watches fields that were accepted and returns how many it watches.
+func (w *dcgmWatches) addAll(what string, pairs []dcgm.GroupEntityPair, ids []dcgm.Short, interval time.Duration) int {
+	if len(ids) == 0 {
+		return 0
+	}
+	if err := w.add(what, pairs, ids, interval); err != nil {
+		level.Warn(w.logger).Log("msg", "fields not watched", "kind", what, "fields", len(ids), "err", err)
+		return 0
+	}
+	return len(ids)
+}
+
+// accepted returns those of some fields that DCGM would watch on some entities.
+func (w *dcgmWatches) accepted(what string, pairs []dcgm.GroupEntityPair, ids []dcgm.Short, interval time.Duration) []dcgm.Short {
+	if w.try(what, pairs, ids, interval) {
+		return ids
+	}
+	if len(ids) == 1 {
+		return nil
+	}
+	half := len(ids) / 2
+	return slices.Concat(w.accepted(what, pairs, ids[:half], interval), w.accepted(what, pairs, ids[half:], interval))
+}
+
+// try begins a watch and ends it again.
+func (w *dcgmWatches) try(what string, pairs []dcgm.GroupEntityPair, ids []dcgm.Short, interval time.Duration) bool {
+	if w.add(what, pairs, ids, interval) != nil {
+		return false
+	}
+	last := len(w.list) - 1
+	(&dcgmWatches{list: w.list[last:]}).end()
+	w.list = w.list[:last]
+	return true
+}
+
+func (w *dcgmWatches) refuse(pair dcgm.GroupEntityPair, ids []dcgm.Short) {
+	if w.refused == nil {
+		w.refused = make(map[dcgm.GroupEntityPair][]dcgm.Short)
+	}
+	w.refused[pair] = append(w.refused[pair], ids...)
+}
+
+// without returns the ids that are not in some.
+func without(ids, some []dcgm.Short) []dcgm.Short {
+	return slices.DeleteFunc(slices.Clone(ids), func(id dcgm.Short) bool { return slices.Contains(some, id) })
 }
 
 // add watches up to maxFieldGroup fields of some entities. DCGM keeps samples for
@@ -90,7 +152,7 @@ func (w *dcgmWatches) keep(what string, pairs []dcgm.GroupEntityPair, ids []dcgm
 // begin starts a new list and returns the old one, for the caller to end.
 func (w *dcgmWatches) begin() *dcgmWatches {
 	before := &dcgmWatches{logger: w.logger, list: w.list}
-	w.list = nil
+	w.list, w.refused = nil, nil
 	return before
 }
 

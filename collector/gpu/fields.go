@@ -184,6 +184,12 @@ var (
 	descInfo = &collector.Desc{Name: "rackpulse_gpu_info",
 		Help:   "The GPU's static attributes; always 1.",
 		Labels: []string{"UUID", "gpu", "pci_bus_id", "device", "model", "driver"}}
+	descSampleTime = &collector.Desc{Name: "rackpulse_gpu_last_sample_timestamp_seconds",
+		Help:   "When the newest value of the GPU was measured, Unix time, by class of fields (fast, slow).",
+		Labels: []string{"UUID", "gpu", "class"}}
+	descSupported = &collector.Desc{Name: "rackpulse_gpu_field_supported",
+		Help:   "Fields of the counters file that the GPU or its library does not give; 0, and absent for all others.",
+		Labels: []string{"UUID", "gpu", "field"}}
 	descThrottle = &collector.Desc{Name: "rackpulse_gpu_throttle",
 		Help:   "Whether the GPU's clocks are held back for this reason, 0 or 1.",
 		Labels: []string{"UUID", "gpu", "reason"}}
@@ -206,6 +212,9 @@ var (
 	descCounterIgnored = &collector.Desc{Name: "rackpulse_gpu_counter_ignored",
 		Help:   "Lines of the counters file that are left out, by field and reason; always 1.",
 		Labels: []string{"field", "reason"}}
+	descUnmatched = &collector.Desc{Name: "rackpulse_gpu_selector_unmatched",
+		Help:   "Ids of gpu.devices and gpu.exclude that no device of the node has; always 1.",
+		Labels: []string{"id"}}
 	descAbandoned = &collector.Desc{Name: "rackpulse_gpu_children_abandoned",
 		Help: "Child processes that could not be killed (uninterruptible sleep) and still exist."}
 )

@@ -202,8 +202,11 @@ func (s *nvmlSource) Read(context.Context) (*Sample, error) {
 		s.slowAt = now
 	}
 	for _, g := range s.gpus {
-		was := g.lost
+		was, first := g.lost, len(sample.Devices)
 		sample.Devices = s.devices(sample.Devices, g, now, !sample.FastOnly)
+		if !sample.FastOnly {
+			s.support(sample.Devices[first:], g, now)
+		}
 		if was != "" && g.lost == "" && sample.FastOnly {
 			s.slowAt = time.Time{} // it is back: do not let its slow values wait
 		}

@@ -78,7 +78,7 @@ func TestAgentDocs(t *testing.T) {
 			t.Errorf("throttle reason %s is not in docs/agent.md", r.reason)
 		}
 	}
-	for _, key := range []string{"source", "interval", "slow_interval", "read_timeout", "open_timeout", "counters_file", "hostname_label", "emit_dcgm_names", "address"} {
+	for _, key := range []string{"source", "interval", "slow_interval", "read_timeout", "open_timeout", "counters_file", "hostname_label", "emit_dcgm_names", "devices", "exclude", "address"} {
 		if !strings.Contains(text, key+": ") {
 			t.Errorf("key %s is not in docs/agent.md", key)
 		}

@@ -50,11 +50,21 @@ func TestNVMLSameAsDCGM(t *testing.T) {
 			t.Errorf("missing: %s", line)
 		}
 	}
+	profiling := slices.DeleteFunc(slices.Clone(unknown), func(name string) bool { return !strings.HasPrefix(name, "DCGM_FI_PROF_") })
+	for _, field := range append(profiling, "DCGM_FI_DEV_VGPU_LICENSE_STATUS", "DCGM_FI_DEV_FAN_SPEED") {
+		if lacks := series(got, "rackpulse_gpu_field_supported", `field="`+field+`"`); len(lacks) != 8 {
+			t.Errorf("%s: unsupported on %d GPUs", field, len(lacks))
+		}
+	}
+	if lacks := series(got, "rackpulse_gpu_field_supported"); len(lacks) != 8*(len(profiling)+2) {
+		t.Errorf("%d fields unsupported", len(lacks))
+	}
 	if wanted < 8*30 {
 		t.Errorf("only %d lines were compared", wanted)
 	}
 	for line := range strings.Lines(got) { // the stand-in for DCGM has no links unless it is told
-		if !strings.Contains(string(golden), line) && !strings.Contains(line, "rackpulse_nvlink") {
+		lacks := strings.HasPrefix(line, "rackpulse_gpu_field_supported{") && !strings.Contains(line, "_FAN_SPEED")
+		if !lacks && !strings.Contains(string(golden), line) && !strings.Contains(line, "rackpulse_nvlink") {
 			t.Errorf("not with DCGM: %s", line)
 		}
 	}

@@ -92,6 +92,7 @@ type Runner struct {
 	events    eventState // last published
 	watch     *countersWatch
 	counters  countersState
+	unmatched []string // ids of the selection that no device has
 }
 
 // eventState tells whether the events have to be published again.
@@ -291,17 +292,21 @@ func (r *Runner) publish(sample *Sample, now time.Time) {
 	if err != nil {
 		level.Warn(r.logger).Log("msg", "list of known GPUs not written", "err", err)
 	}
+	missing = r.selectDevices(sample, missing)
 	for _, e := range sample.XIDs {
 		level.Warn(r.logger).Log("msg", "driver error", "xid", e.Code, "gpu", e.UUID)
 		r.xids.add(e, sample.At)
 		r.events.changed = true
 	}
 	uuids := r.present(sample.Devices)
+	sample.Devices = slices.DeleteFunc(sample.Devices, func(d Device) bool { return d.Skipped })
+	r.inv.Store(&inventory{uuids: uuids, at: now}) // who sees the page finds them there
 	r.deps.Store.SetSimulated(sourceName, simulated)
 	cfg := &r.settings.Load().cfg
 	r.derived.listed(sample.Processes, r.owners.proc.hostPIDs())
 	points, slow := r.converter.points(sample, missing, r.xids)
-	r.deps.Store.Put(collector.Snapshot{Source: sourceName, At: sample.At, Interval: cfg.Interval, Points: points})
+	r.deps.Store.Put(collector.Snapshot{Source: sourceName, At: sample.At, Interval: cfg.Interval, Points: points,
+		Rejected: r.converter.rejected(sample.Rejected)})
 	r.deps.Store.Put(collector.Snapshot{Source: slowName, At: sample.At, Interval: cfg.SlowInterval, Points: slow})
 	r.publishAside(sample)
 	r.inv.Store(&inventory{uuids: uuids, at: now})
@@ -344,27 +349,6 @@ func (r *Runner) publishAside(s *Sample) {
 	if changed {
 		put(healthName, s.At, cfg.DCGM.HealthInterval, r.converter.healthPoints(s.Devices, r.health))
 	}
-}
-
-// present returns the sorted UUIDs of the GPUs that answer, and begins the XID
-// counters of new ones.
-func (r *Runner) present(devices []Device) []string {
-	uuids := make([]string, 0, len(devices))
-	for i := range devices {
-		d := &devices[i]
-		if d.UUID == "" {
-			continue
-		}
-		if r.xids.gpus[d.UUID] == nil && len(r.xids.gpus) < maxGPUs {
-			r.xids.gpu(d.UUID, d.Index)
-			r.events.changed = true
-		}
-		if !d.Lost {
-			uuids = append(uuids, d.UUID)
-		}
-	}
-	slices.Sort(uuids)
-	return slices.Compact(uuids)
 }
 
 // publishEvents shows the counters of the agent itself when they changed.

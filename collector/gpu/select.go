@@ -106,7 +106,7 @@ func (s *selector) serves(n *settings) bool {
 	a, b := &s.cfg, &n.source
 	return a.Interval == b.Interval && a.SlowInterval == b.SlowInterval && a.DCGMAddress == b.DCGMAddress &&
 		a.HealthInterval == b.HealthInterval && a.P2P == b.P2P && a.CallBudget == b.CallBudget &&
-		slices.Equal(a.Fields, b.Fields) && slices.Equal(a.Labels, b.Labels) &&
+		a.Devices == b.Devices && slices.Equal(a.Exclude, b.Exclude) && slices.Equal(a.Fields, b.Fields) && slices.Equal(a.Labels, b.Labels) &&
 		slices.EqualFunc(s.list, n.list, func(x, y registration) bool { return x.name == y.name })
 }
 

@@ -10,7 +10,13 @@ import (
 // passes in between show them too. The child sends only what it read.
 type slowValues struct {
 	at      time.Time // of that pass
-	devices map[deviceKey][]Value
+	devices map[deviceKey]slowDevice
+}
+
+// slowDevice is what a device keeps between passes with slow fields.
+type slowDevice struct {
+	values      []Value
+	unsupported []string
 }
 
 // complete keeps the slow values of a sample that has them, and adds them to one
@@ -18,7 +24,7 @@ type slowValues struct {
 func (s *slowValues) complete(sample *Sample) {
 	if !sample.FastOnly {
 		s.at = sample.At
-		s.devices = make(map[deviceKey][]Value, len(sample.Devices))
+		s.devices = make(map[deviceKey]slowDevice, len(sample.Devices))
 	}
 	for i := range sample.Devices {
 		d := &sample.Devices[i]
@@ -27,9 +33,10 @@ func (s *slowValues) complete(sample *Sample) {
 		case d.Lost:
 			delete(s.devices, key)
 		case sample.FastOnly:
-			d.Values = append(d.Values, s.devices[key]...)
+			d.Values = append(d.Values, s.devices[key].values...)
+			d.Unsupported = s.devices[key].unsupported
 		default:
-			s.devices[key] = s.take(d.Values)
+			s.devices[key] = slowDevice{s.take(d.Values), d.Unsupported}
 		}
 	}
 }

@@ -37,6 +37,10 @@ type SourceConfig struct {
 	P2P bool
 	// CallBudget is how long a call beside the passes may take before it is overdue.
 	CallBudget time.Duration
+	// Devices and Exclude say which devices to read, see Config. What a source reads
+	// beyond them is not shown.
+	Devices string
+	Exclude []string
 	// Sim returns this node in the simulated hall; nil: no simulation. Functions
 	// do not travel to a child.
 	Sim SimFunc

@@ -26,8 +26,11 @@
 //   refuse KIND ID CODE     reading this gpu, instance, switch, cpu or core fails,
 //                           or a switch's links: switchlink
 //   health GPU SYSTEM RESULT CODE   an incident of the next health checks
+//   status GPU FIELD CODE   a value's status; GPU and FIELD * for all
+//   frozen GPU FIELD AGE    a value is not refreshed any more and AGE seconds old now
+//   clock SECONDS           the clock of the values is wrong by so much
 //   xid GPU CODE SEQ        a driver error; fires once when SEQ is new
-//   noprof                  no profiling fields
+//   noprof [GPU]            no profiling fields, on this GPU or on all
 //   profblank               a profiling field is blank in the first pass after its first watch
 //   disconnected            the host engine is gone: every call fails with -21
 //   fail FUNCTION CODE      this function fails
@@ -207,13 +210,13 @@ dcgmReturn_t dcgmGetDeviceTopology(dcgmHandle_t handle, unsigned id, dcgmDeviceT
 dcgmReturn_t dcgmProfGetSupportedMetricGroups(dcgmHandle_t handle, dcgmProfGetMetricGroups_t *g)
 {
 	(void)handle;
-	ENTER("-");
+	ENTER("gpu=%u", g->gpuId);
 	g->numMetricGroups = 1;
 	g->metricGroups[0].majorId = 1;
 	g->metricGroups[0].numFieldIds = 5;
 	static const unsigned short ids[] = { 1001, 1004, 1005, 1009, 1010 };
 	memcpy(g->metricGroups[0].fieldIds, ids, sizeof ids);
-	return leave(script.noprof ? DCGM_ST_PROFILING_NOT_SUPPORTED : DCGM_ST_OK);
+	return leave(slot(g->gpuId) < 0 || script.noprof[slot(g->gpuId)] ? DCGM_ST_PROFILING_NOT_SUPPORTED : DCGM_ST_OK);
 }
 #endif
 
@@ -293,8 +296,13 @@ dcgmReturn_t dcgmWatchFields(dcgmHandle_t handle, dcgmGpuGrp_t group, dcgmFieldG
 		return leave(DCGM_ST_NOT_CONFIGURED);
 	struct fields *f = &field_groups[id];
 	for (int i = 0; i < f->n; i++)
-		if (script.noprof && f->ids[i] > 1000 && f->ids[i] < 1100)
-			return leave(DCGM_ST_PROFILING_NOT_SUPPORTED);
+		for (int k = 0; profiling(f->ids[i]) && k < groups[group].n; k++) {
+			dcgmGroupEntityPair_t *e = &groups[group].entities[k];
+			struct instance *mig = e->entityGroupId == DCGM_FE_GPU_I ? find_instance(e->entityId) : NULL;
+			int gpu = mig ? mig->gpu : slot(e->entityId);
+			if (gpu >= 0 && script.noprof[gpu])
+				return leave(DCGM_ST_PROFILING_NOT_SUPPORTED);
+		}
 	for (int i = 0; i < f->n; i++)
 		if (f->ids[i] < DCGM_FI_MAX_FIELDS)
 			watched[f->ids[i]]++;

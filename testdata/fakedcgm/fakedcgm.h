@@ -42,6 +42,14 @@ struct override {
 	double number;
 };
 
+// marking is what a value has besides its number.
+struct marking {
+	int gpu; // -1: all
+	int field; // -1: all
+	int status;
+	int64_t ts; // 0: the present
+};
+
 struct fault {
 	enum fault_kind kind;
 	char function[64];
@@ -86,9 +94,12 @@ struct script {
 	int nincidents;
 	struct refusal refusals[MAX_LINES];
 	int nrefusals;
-	bool noprof, profblank, disconnected;
+	bool noprof[MAX_GPUS], profblank, disconnected;
+	int clock; // seconds that its clock is wrong
 	struct override values[MAX_VALUES];
 	int nvalues;
+	struct marking markings[MAX_FAULTS];
+	int nmarkings;
 	struct fault faults[MAX_FAULTS];
 	int nfaults;
 	int xid_seq; // the newest
@@ -140,6 +151,7 @@ void *poll_script(void *unused);
 dcgmReturn_t enter(const char *function);
 dcgmReturn_t leave(dcgmReturn_t result); // lets go of the lock
 
+bool profiling(unsigned short field);
 void bus_id(char *s, size_t n, int gpu);
 void fill(dcgmFieldValue_v2 *v, dcgmGroupEntityPair_t e, unsigned short field, unsigned flags);
 

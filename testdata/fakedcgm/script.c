@@ -15,6 +15,7 @@ int nxid_samples;
 bool polling;
 
 static struct timespec script_time;
+static ino_t script_inode; // two files in the same tick have the same time
 static bool script_known;
 
 int64_t now_us(void)
@@ -68,7 +69,7 @@ static void read_value(const char *line)
 	unsigned field;
 	if (script.nvalues == MAX_VALUES)
 		return;
-	if (sscanf(line, "value %15s %15s %u %63s", kind, gpu, &field, value) != 4) {
+	if (sscanf(line, "value %15[a-z] %15s %u %63s", kind, gpu, &field, value) != 4) {
 		strcpy(kind, "gpu");
 		if (sscanf(line, "value %15s %u %63s", gpu, &field, value) != 3)
 			return;
@@ -82,6 +83,20 @@ static void read_value(const char *line)
 		: !strcmp(value, "notsupported") ? NOT_SUPPORTED
 		: !strcmp(value, "noperm") ? NO_PERMISSION : NOT_BLANK;
 	o->number = atof(value);
+}
+
+static void read_marking(const char *line)
+{
+	char kind[16], gpu[16], field[16];
+	int number;
+	if (script.nmarkings == MAX_FAULTS || sscanf(line, "%15s %15s %15s %d", kind, gpu, field, &number) != 4)
+		return;
+	struct marking *m = &script.markings[script.nmarkings++];
+	*m = (struct marking){ gpu[0] == '*' ? -1 : atoi(gpu), field[0] == '*' ? -1 : atoi(field), 0, 0 };
+	if (!strcmp(kind, "status"))
+		m->status = number;
+	else
+		m->ts = now_us() - (int64_t)number * 1000000;
 }
 
 static void read_ids(char *list)
@@ -120,8 +135,14 @@ static void read_line(char *line, struct pending_xid *xids, int *nxids)
 		read_value(line);
 	} else if (sscanf(line, "xid %u %d %d", &a, &b, &c) == 3 && *nxids < 64) {
 		xids[(*nxids)++] = (struct pending_xid){ a, b, c };
+	} else if (sscanf(line, "noprof %u", &a) == 1 && slot(a) >= 0) {
+		script.noprof[slot(a)] = true;
 	} else if (!strcmp(line, "noprof")) {
-		script.noprof = true;
+		memset(script.noprof, true, sizeof script.noprof);
+	} else if (sscanf(line, "clock %d", &b) == 1) {
+		script.clock = b;
+	} else if (!strncmp(line, "status ", 7) || !strncmp(line, "frozen ", 7)) {
+		read_marking(line);
 	} else if (!strcmp(line, "profblank")) {
 		script.profblank = true;
 	} else if (!strcmp(line, "disconnected")) {
@@ -152,10 +173,11 @@ static void refresh(void)
 		if (!first)
 			return;
 		memset(&st, 0, sizeof st);
-	} else if (!first && st.st_mtim.tv_sec == script_time.tv_sec && st.st_mtim.tv_nsec == script_time.tv_nsec) {
+	} else if (!first && st.st_mtim.tv_sec == script_time.tv_sec && st.st_mtim.tv_nsec == script_time.tv_nsec && st.st_ino == script_inode) {
 		return;
 	}
 	script_time = st.st_mtim;
+	script_inode = st.st_ino;
 	script_known = true;
 	int seq = script.xid_seq;
 	memset(&script, 0, sizeof script);

@@ -4,7 +4,7 @@
 
 #include "fakedcgm.h"
 
-static bool profiling(unsigned short id)
+bool profiling(unsigned short id)
 {
 	return id > 1000 && id < 1100;
 }
@@ -193,12 +193,13 @@ void fill(dcgmFieldValue_v2 *v, dcgmGroupEntityPair_t e, unsigned short field, u
 	v->entityId = e.entityId;
 	v->fieldId = field;
 	v->fieldType = field_type(field);
-	v->ts = now_us();
+	v->ts = now_us() + (int64_t)script.clock * 1000000;
 	bool instance = e.entityGroupId == DCGM_FE_GPU_I;
 	struct instance *mig = instance ? find_instance(e.entityId) : NULL;
 	int gpu = mig ? mig->gpu : instance ? -1 : slot(e.entityId);
 	enum blank blank = gpu < 0 || script.lost[gpu] ? BLANK : NOT_BLANK;
-	if (!(flags & DCGM_FV_FLAG_LIVE_DATA) && (field >= DCGM_FI_MAX_FIELDS || !watched[field])) {
+	bool lacks = gpu >= 0 && script.noprof[gpu] && profiling(field);
+	if (!(flags & DCGM_FV_FLAG_LIVE_DATA) && (field >= DCGM_FI_MAX_FIELDS || !watched[field] || lacks)) {
 		v->status = DCGM_ST_NOT_WATCHED;
 		blank = BLANK;
 		v->ts = 0;
@@ -206,6 +207,13 @@ void fill(dcgmFieldValue_v2 *v, dcgmGroupEntityPair_t e, unsigned short field, u
 	if (e.entityGroupId != DCGM_FE_GPU && !instance) {
 		fill_other(v, e, v->ts ? NOT_BLANK : BLANK);
 		return;
+	}
+	for (int i = 0; gpu >= 0 && i < script.nmarkings; i++) {
+		struct marking *m = &script.markings[i];
+		if ((m->gpu < 0 || (unsigned)m->gpu == script.ids[gpu]) && (m->field < 0 || m->field == field)) {
+			v->status = m->status;
+			v->ts = m->ts ? m->ts : v->ts;
+		}
 	}
 	if (v->fieldType == DCGM_FT_STRING) {
 		if (mig && field == DCGM_FI_DEV_NAME && !blank)
@@ -249,6 +257,8 @@ dcgmReturn_t dcgmEntitiesGetLatestValues(dcgmHandle_t handle, dcgmGroupEntityPai
 {
 	(void)handle;
 	ENTER("entities=%u fields=%u flags=%u", nentities, nfields, flags);
+	if (nfields > DCGM_MAX_FIELD_IDS_PER_FIELD_GROUP)
+		return leave(DCGM_ST_BADPARAM);
 	for (unsigned i = 0; i < nentities; i++)
 		for (int k = 0; k < script.nrefusals; k++)
 			if (refuses(&script.refusals[k], entities[i]))
