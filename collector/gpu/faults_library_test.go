@@ -110,7 +110,7 @@ var libraryFaults = []fault{
 		ours:     "`rackpulse_source_up` 0 with the reason; connects again",
 		run: func(n *node) {
 			n.fake.say("disconnected")
-			n.becomes("0", "rackpulse_source_up")
+			n.becomes("0", "rackpulse_source_up", `source="gpu"`)
 			if !strings.Contains(n.rec.reason(), "host engine is not valid") {
 				n.Errorf("reason: %s", n.rec.reason())
 			}
@@ -184,7 +184,7 @@ func runOlderLibrary(n *node) {
 			continue
 		}
 		n.fake.say("gpus 2")
-		n.becomes("1", "rackpulse_source_up")
+		n.becomes("1", "rackpulse_source_up", `source="gpu"`)
 		n.becomes("34 35", temp)
 	}
 }

@@ -118,7 +118,7 @@ func (n *node) passes(count int) {
 // healthy is the node as every fault finds it.
 func (n *node) healthy() {
 	n.Helper()
-	n.becomes("1", "rackpulse_source_up")
+	n.becomes("1", "rackpulse_source_up", `source="gpu"`)
 	n.becomes("1 1", "rackpulse_gpu_up")
 	n.becomes("34 35", temp)
 	n.becomes("95 96", power)
