@@ -16,6 +16,8 @@ need slurmd slurmd
 need scontrol slurm-client
 need munged munge
 need snmpd snmpd
+need /lib/nut/upsd nut-server
+need ipmi_sim openipmi
 if ((${#want[@]})); then
   sudo=""
   [[ $(id -u) == 0 ]] || sudo=$(command -v sudo || true)
