@@ -47,24 +47,10 @@ func newIPMI(fc FactoryConfig) (Plan, error) {
 	if err := fc.Decode(&c); err != nil {
 		return Plan{}, err
 	}
-	err := c.check(fc.Resolve)
 	remote := fc.Address != ""
-	host, port := fc.Address, ipmiPort
-	if h, p, e := net.SplitHostPort(fc.Address); e == nil {
-		n, e := strconv.ParseUint(p, 10, 16)
-		if e != nil || n == 0 || h == "" {
-			err = fmt.Errorf("address %q is no host or host:port", fc.Address)
-		}
-		host, port = h, int(n)
-	}
-	switch {
-	case err != nil:
-	case c.CipherSuite != 0 && c.CipherSuite != 3 && c.CipherSuite != 17:
-		err = fmt.Errorf("cipher_suite %d is neither 3 nor 17", c.CipherSuite)
-	case remote && c.PasswordFile == "":
-		err = errors.New("user and password_file are missing")
-	case !remote && c.PasswordFile != "":
-		err = errors.New("address is missing; the local controller needs no login")
+	host, port, err := ipmiAddress(fc.Address)
+	if err == nil {
+		err = c.checkLogin(fc, remote)
 	}
 	if err != nil {
 		return Plan{}, fmt.Errorf("ipmi: %w", err)
@@ -85,6 +71,31 @@ func newIPMI(fc FactoryConfig) (Plan, error) {
 		plan.Exclusive = "/dev/ipmi0"
 	}
 	return plan, nil
+}
+
+// ipmiAddress splits host or host:port.
+func ipmiAddress(address string) (host string, port int, err error) {
+	host, text, err := net.SplitHostPort(address)
+	if err != nil {
+		return address, ipmiPort, nil
+	}
+	n, err := strconv.ParseUint(text, 10, 16)
+	if err != nil || n == 0 || host == "" {
+		return "", 0, fmt.Errorf("address %q is no host or host:port", address)
+	}
+	return host, int(n), nil
+}
+
+func (c *ipmiConfig) checkLogin(fc FactoryConfig, remote bool) error {
+	switch {
+	case c.CipherSuite != 0 && c.CipherSuite != 3 && c.CipherSuite != 17:
+		return fmt.Errorf("cipher_suite %d is neither 3 nor 17", c.CipherSuite)
+	case remote && c.PasswordFile == "" && c.User == "" && c.UserFile == "":
+		return errors.New("user and password_file are missing")
+	case !remote && c.PasswordFile != "":
+		return errors.New("address is missing; the local controller needs no login")
+	}
+	return c.check(fc.Resolve)
 }
 
 // ipmiDriver asks one management controller.
