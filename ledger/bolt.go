@@ -90,7 +90,10 @@ func OpenBolt(dir string, opts BoltOptions) (*Bolt, error) {
 		return nil, fmt.Errorf("make ledger folder: %w", err)
 	}
 	path := filepath.Join(dir, FileName)
-	db, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: opts.LockTimeout, FreelistType: bbolt.FreelistMapType})
+	if err := checkSize(path); err != nil {
+		return nil, fmt.Errorf("ledger %s: %w", path, err)
+	}
+	db, err := openWhole(path, opts.LockTimeout)
 	if errors.Is(err, bolterrors.ErrTimeout) {
 		return nil, fmt.Errorf("ledger %s is held by another process (its lock was not free within %s)", path, opts.LockTimeout)
 	}
