@@ -107,8 +107,8 @@ func providers(node parser.Node, label string) []provider {
 func callProviders(n *parser.Call, label string) []provider {
 	if n.Func.Name == "label_replace" && literal(n.Args[1]) == label {
 		// A pattern that needs a character makes the label non-empty where its
-		// source is.
-		if pattern := literal(n.Args[4]); pattern == "(.+)" {
+		// source is. The second takes the host out of a domain name.
+		if pattern := literal(n.Args[4]); pattern == "(.+)" || pattern == "([^.]+).*" {
 			return providers(n.Args[0], literal(n.Args[3]))
 		}
 		return []provider{{node: n, label: label}}
