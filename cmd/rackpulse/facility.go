@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"text/tabwriter"
 	"time"
@@ -67,6 +68,9 @@ func (v *probeVerb) run(ctx context.Context, std stdio) error {
 	}
 	for _, e := range report.Errors {
 		fmt.Fprintf(std.err, "rackpulse: %s: %s\n", report.Address, e)
+	}
+	if !slices.ContainsFunc(report.Values, func(x facility.ProbeValue) bool { return x.Value != nil }) {
+		return fmt.Errorf("%s: the device has no value for any object of profile %s", report.Address, report.Profile)
 	}
 	for _, x := range report.Values {
 		if x.Implausible {

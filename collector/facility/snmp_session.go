@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/gosnmp/gosnmp"
 )
@@ -103,6 +104,8 @@ func shortError(err error) error {
 		return err
 	case errors.Is(err, gosnmp.ErrMaxRetriesExceeded), errors.As(err, &timeout) && timeout.Timeout():
 		return errTimeout
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return errRefused
 	case strings.Contains(text, "not authentic"):
 		return errNotAuthentic
 	case len(text) > maxText:
@@ -113,6 +116,7 @@ func shortError(err error) error {
 
 var (
 	errTimeout = errors.New("no answer")
+	errRefused = errors.New("no SNMP agent listens there: connection refused")
 	// errNotAuthentic: an agent that does not know the user or its passphrase
 	// answers with a report that it cannot sign.
 	errNotAuthentic = errors.New("the answer is not signed as expected: user, auth or the passphrase in auth_file is wrong")
@@ -127,7 +131,7 @@ func (s *snmpSession) get(ctx context.Context, oids []string, cells map[string]c
 		err := s.getBatch(ctx, oids[:n], cells)
 		var object *objectError
 		switch {
-		case errors.Is(err, errTooBig) && n > 1:
+		case n > 1 && (errors.Is(err, errTooBig) || errors.Is(err, errTimeout) && s.alive(ctx)):
 			s.oids = n / 2
 			continue
 		case errors.As(err, &object):
@@ -138,6 +142,13 @@ func (s *snmpSession) get(ctx context.Context, oids []string, cells map[string]c
 		oids = oids[n:]
 	}
 	return bad
+}
+
+// alive tells whether the agent answers a small request: some drop large ones
+// without a word.
+func (s *snmpSession) alive(ctx context.Context) bool {
+	_, err := s.ask(ctx, 1, func(g *gosnmp.GoSNMP) (*gosnmp.SnmpPacket, error) { return g.Get([]string{sysUpTime}) })
+	return err == nil
 }
 
 // objectError is a fault of single objects; the session goes on.

@@ -151,15 +151,25 @@ func TestSNMPBulkHalving(t *testing.T) {
 	}
 }
 
-// TestSNMPGetHalving: an agent that cannot answer many objects at once.
+// TestSNMPGetHalving: agents that cannot answer many objects at once, and say so
+// or not.
 func TestSNMPGetHalving(t *testing.T) {
-	a := newAgent(t, walkFile(t, "apc-rpdu2"))
-	a.limit(6)
-	d := openSNMP(t, "r01-a", "apc-rpdu2", a.address())
-	list := mustRead(t, d)
-	wantValue(t, list, "power", "", 8290)
-	if d.session.oids != 5 {
-		t.Errorf("%d objects at once in the end, want 5", d.session.oids)
+	for _, silent := range []bool{false, true} {
+		a := newAgent(t, walkFile(t, "apc-rpdu2"))
+		a.limit(6)
+		if silent {
+			a.breakWith(func(q *gosnmp.SnmpPacket) *gosnmp.SnmpPacket {
+				if r := a.normal(q); r.Error != gosnmp.TooBig {
+					return r
+				}
+				return nil
+			})
+		}
+		d := openSNMP(t, "r01-a", "apc-rpdu2", a.address(), impatient, "retries: 0")
+		wantValue(t, mustRead(t, d), "power", "", 8290)
+		if d.session.oids != 5 {
+			t.Errorf("%d objects at once in the end, want 5", d.session.oids)
+		}
 	}
 }
 

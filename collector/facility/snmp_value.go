@@ -278,6 +278,9 @@ func (d *snmpDriver) counter(v *SNMPValue) *snmpCounter {
 	key := v.Device + "\x00" + v.Owner + "\x00" + v.Quantity + "\x00" + v.Part
 	c := d.counters[key]
 	if c == nil {
+		if len(d.counters) >= maxReadings { // names that change all the time
+			clear(d.counters)
+		}
 		c = &snmpCounter{}
 		d.counters[key] = c
 	}
