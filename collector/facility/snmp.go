@@ -94,9 +94,9 @@ func newSNMP(fc FactoryConfig) (Plan, error) {
 	if err != nil {
 		return Plan{}, fmt.Errorf("snmp: %w", err)
 	}
-	d.kind = fc.Device.Kind
-	if profile != nil && d.kind != "" && d.kind != profile.Kind {
-		return Plan{}, fmt.Errorf("profile %s is for a %s, the device is a %s", profile.Name, profile.Kind, d.kind)
+	d.kind = func() string { return fc.Kind(fc.Device.ID) }
+	if kind := d.kind(); profile != nil && kind != "" && kind != profile.Kind {
+		return Plan{}, fmt.Errorf("profile %s is for a %s, the device is a %s", profile.Name, profile.Kind, kind)
 	}
 	for _, s := range c.Sensors {
 		if kind := fc.Kind(s.Device); kind != "" && kind != site.KindSensor {

@@ -92,8 +92,9 @@ func (d *snmpDriver) findProfile(ctx context.Context) (*Profile, error) {
 		match   *snmpMatch
 	}
 	var list []candidate
+	kind := d.kind()
 	for _, p := range all {
-		if p.SNMP == nil || d.kind != "" && d.kind != p.Kind {
+		if p.SNMP == nil || kind != "" && kind != p.Kind {
 			continue
 		}
 		for i := range p.SNMP.Match {

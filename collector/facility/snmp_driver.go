@@ -23,8 +23,8 @@ import (
 type snmpDriver struct {
 	session snmpSession
 	config  SNMPConfig
-	kind    string   // of the device; empty: not known
-	fixed   *Profile // the configured profile; nil: found by what the device says
+	kind    func() string // of the device; empty: not known yet
+	fixed   *Profile      // the configured profile; nil: found by what the device says
 	sensors map[string]SNMPSensor
 	showAll bool // also show rows that belong to no configured device
 
@@ -48,7 +48,7 @@ func newSNMPDriver(address string, c SNMPConfig, profile *Profile, own string) (
 	if err := c.check(); err != nil {
 		return nil, err
 	}
-	d := &snmpDriver{config: c, fixed: profile, sensors: map[string]SNMPSensor{}}
+	d := &snmpDriver{config: c, fixed: profile, sensors: map[string]SNMPSensor{}, kind: func() string { return "" }}
 	for _, s := range c.Sensors {
 		d.sensors[s.Sensor] = s
 	}
