@@ -50,7 +50,7 @@ var heavy = map[string][]string{
 	"github.com/prometheus/prometheus/tsdb":   {"engine"},
 	"github.com/prometheus/prometheus/rules":  {"engine"},
 	"github.com/prometheus/prometheus/promql": {"engine", "rules"},
-	"go.etcd.io/bbolt":                        {"ledger"},
+	"go.etcd.io/":                             {"ledger"},
 }
 
 type source struct {

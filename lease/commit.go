@@ -33,6 +33,7 @@ type ledgerStats struct {
 	failures atomic.Uint64
 	shed     atomic.Uint64
 	todo     []change // the committer's own
+	size     int      // of the next transaction, changes; the committer's own
 }
 
 // commitLoop writes the changes to the ledger, in order, until ctx ends. A
@@ -78,16 +79,24 @@ func (s *Server) flush(ctx context.Context) error {
 		if len(s.ledger.todo) == 0 {
 			return nil
 		}
-		part := s.ledger.todo[:min(commitSize, len(s.ledger.todo))]
+		if s.ledger.size == 0 {
+			s.ledger.size = commitSize
+		}
+		part := s.ledger.todo[:min(s.ledger.size, len(s.ledger.todo))]
 		commitCtx, cancel := context.WithTimeout(ctx, commitTimeout)
 		err := s.deps.Store.Commit(commitCtx, token, batchOf(part))
 		cancel()
+		if errors.Is(err, ledger.ErrTooLarge) && len(part) > 1 {
+			s.ledger.size = len(part) / 2
+			continue
+		}
 		if err != nil {
 			s.ledger.failures.Add(1)
 			level.Error(s.deps.Logger).Log("msg", "ledger did not take changes, they are kept and tried again",
 				"pending", len(s.ledger.todo), "err", err)
 			return fmt.Errorf("%d changes not in the ledger: %w", len(s.ledger.todo), err)
 		}
+		s.ledger.size = min(2*s.ledger.size, commitSize)
 		last := part[len(part)-1].event.ID
 		s.ledger.todo = slices.Delete(s.ledger.todo, 0, len(part))
 		s.advance(last)

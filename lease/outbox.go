@@ -36,6 +36,11 @@ func (s *Server) Permit(in ledger.Intent, w ledger.Witness) ledger.Verdict {
 	if s.core == nil || s.stopping {
 		return hold("this registry does not lead")
 	}
+	select {
+	case <-s.lost:
+		return hold("this registry does not lead any more")
+	default:
+	}
 	return s.core.permit(&in, w, time.Now())
 }
 

@@ -66,6 +66,10 @@ func (c *core) policy(n *node) Policy {
 // counts: who came back since is left alone.
 func (c *core) permit(in *ledger.Intent, w ledger.Witness, now time.Time) ledger.Verdict {
 	v := c.clock(now)
+	if v < c.hold {
+		// Time for the beats that wait, and to learn whether it still leads.
+		return hold("the registry itself stood still a moment ago")
+	}
 	n, open := c.nodes[in.Node], c.intents[in.Node]
 	if n == nil || open == nil || open.ID != in.ID {
 		return ledger.Verdict{Over: true, Reason: "overtaken"}

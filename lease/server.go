@@ -57,6 +57,10 @@ type Deps struct {
 	// Authorize decides whether the peer of ctx may beat as the node or agent
 	// of that id. It may be nil: everybody may.
 	Authorize func(ctx context.Context, id string) error
+	// Leader returns the address that the registry which leads takes beats on; ""
+	// when it is not known or it is this one. It is set where there are several
+	// registries: then a Server that waits to lead answers beats with it.
+	Leader func() string
 	// Credentials are the server's TLS credentials; nil: plain text.
 	Credentials credentials.TransportCredentials
 }
@@ -72,6 +76,7 @@ type Server struct {
 	mu       sync.Mutex // guards all below; never held over I/O
 	core     *core      // nil until Run leads
 	token    ledger.Token
+	lost     <-chan struct{} // closed when the leadership ends
 	stopping bool
 	early    []ledger.Event // noted before it leads
 	siteGen  uint64         // counts reloads of the site
@@ -103,13 +108,26 @@ func NewServer(cfg Config, deps Deps) (*Server, error) {
 }
 
 // Run campaigns for the ledger, restores the leases from it and serves beats on
-// ln until ctx ends, the leadership is lost or serving fails. It closes ln, and
-// all its goroutines have ended when it returns. It is one actor: sweeping stops
-// first, then the streams, then the ledger is brought up to date. A Server runs
-// once.
+// ln until ctx ends, the leadership is lost or serving fails. Where there are
+// several registries it answers beats with the leader's address while it waits.
+// It closes ln, and all its goroutines have ended when it returns. It is one
+// actor: sweeping stops first, then the streams, then the ledger is brought up to
+// date. A Server runs once.
 func (s *Server) Run(ctx context.Context, ln net.Listener) error {
-	defer ln.Close()
-	token, lost, err := s.deps.Store.Campaign(ctx)
+	gs := grpc.NewServer(s.options()...)
+	leasepb.RegisterLeaseServer(gs, s)
+	served := make(chan error, 1)
+	serve := func() { served <- gs.Serve(ln) }
+	if s.deps.Leader != nil {
+		go serve()
+	} else {
+		defer ln.Close()
+	}
+	defer gs.Stop() // closes ln, and waits for the handlers
+	token, lost, err := s.campaign(ctx, served)
+	if ctx.Err() != nil {
+		return nil
+	}
 	if err != nil {
 		return fmt.Errorf("lease server: %w", err)
 	}
@@ -117,12 +135,10 @@ func (s *Server) Run(ctx context.Context, ln net.Listener) error {
 	if err != nil {
 		return fmt.Errorf("lease server: %w", err)
 	}
-	s.lead(token, st, time.Now())
-
-	gs := grpc.NewServer(s.options()...)
-	leasepb.RegisterLeaseServer(gs, s)
-	served := make(chan error, 1)
-	go func() { served <- gs.Serve(ln) }()
+	s.lead(token, lost, st, time.Now())
+	if s.deps.Leader == nil {
+		go serve()
+	}
 	commitCtx, stopCommits := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopCommits()
 	fenced := make(chan error, 1)
@@ -133,7 +149,7 @@ func (s *Server) Run(ctx context.Context, ln net.Listener) error {
 	s.mu.Lock()
 	s.stopping = true
 	s.mu.Unlock()
-	gs.Stop() // waits for the handlers
+	gs.Stop()
 	stopCommits()
 	if !errors.Is(err, ledger.ErrFenced) {
 		<-fenced
@@ -142,6 +158,30 @@ func (s *Server) Run(ctx context.Context, ln net.Listener) error {
 		err = errors.Join(err, s.flush(flushCtx))
 	}
 	return err
+}
+
+// campaign waits until this registry leads, or serving fails meanwhile.
+func (s *Server) campaign(ctx context.Context, served chan error) (ledger.Token, <-chan struct{}, error) {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	won := make(chan struct{})
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		select {
+		case err := <-served:
+			served <- err
+			stop(fmt.Errorf("serve beats: %w", err))
+		case <-won:
+		}
+	}()
+	token, lost, err := s.deps.Store.Campaign(ctx)
+	close(won)
+	<-watched
+	if err != nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	return token, lost, err
 }
 
 // loop sweeps until something ends the server.
@@ -165,10 +205,10 @@ func (s *Server) loop(ctx context.Context, lost <-chan struct{}, served, fenced 
 }
 
 // lead makes the leases from the ledger's state.
-func (s *Server) lead(token ledger.Token, st ledger.State, now time.Time) {
+func (s *Server) lead(token ledger.Token, lost <-chan struct{}, st ledger.State, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.token = token
+	s.token, s.lost = token, lost
 	s.core = newCore(s.cfg, indexSite(s.deps.Site()), token.Fence, now)
 	s.core.restore(st, now)
 	s.nextID.Store(token.Fence << 32)
@@ -189,16 +229,27 @@ func (s *Server) Leads() bool {
 	return s.core != nil
 }
 
+// leader is the address that another registry, which leads, takes beats on.
+func (s *Server) leader() string {
+	if s.deps.Leader == nil {
+		return ""
+	}
+	return s.deps.Leader()
+}
+
 // maxEarly bounds the events that wait for the leadership.
 const maxEarly = 10000
 
 // Note writes events of others into the history, behind what happened before; it
 // returns when the ledger holds them. Before this registry leads they wait, and
-// it returns at once.
+// it returns at once; while another one leads, that one notes them.
 func (s *Server) Note(ctx context.Context, events []ledger.Event) error {
 	s.mu.Lock()
 	if s.core == nil {
 		defer s.mu.Unlock()
+		if s.leader() != "" {
+			return nil
+		}
 		if len(s.early)+len(events) > maxEarly {
 			return fmt.Errorf("%d events wait for the ledger, no more are kept", len(s.early))
 		}

@@ -156,7 +156,7 @@ func (s *Server) apply(p *client, b *beat, out *leasepb.HeartbeatReply) (tell bo
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.core == nil || s.stopping {
-		return false, nil, &refusal{text: errNotLeading.Error()}
+		return false, nil, s.sendOn(out)
 	}
 	defer s.signal()
 	out.RegistryEpoch, out.ServerTime = s.token.Fence, now.UnixMilli()
@@ -185,6 +185,15 @@ func (s *Server) apply(p *client, b *beat, out *leasepb.HeartbeatReply) (tell bo
 		p.gpus = uint32(class.GPUs)
 	}
 	return tell, refused, nil
+}
+
+// sendOn answers a beat while this registry does not lead.
+func (s *Server) sendOn(out *leasepb.HeartbeatReply) *refusal {
+	out.Leader = s.leader()
+	if out.Leader == "" {
+		return &refusal{text: errNotLeading.Error()}
+	}
+	return &refusal{text: "this registry does not lead, the one at " + out.Leader + " does"}
 }
 
 // identity builds the identity message of a peer.

@@ -52,10 +52,10 @@ type BoltOptions struct {
 
 func (o BoltOptions) withDefaults() BoltOptions {
 	if o.MaxEvents <= 0 {
-		o.MaxEvents = 100000
+		o.MaxEvents = defaultEvents
 	}
 	if o.MaxAge <= 0 {
-		o.MaxAge = 90 * 24 * time.Hour
+		o.MaxAge = defaultAge
 	}
 	if o.MaxIntents <= 0 {
 		o.MaxIntents = 20000
@@ -133,7 +133,8 @@ func (b *Bolt) Campaign(ctx context.Context) (Token, <-chan struct{}, error) {
 	var token Token
 	err := b.db.Update(func(tx *bbolt.Tx) error {
 		meta := tx.Bucket(bucketMeta)
-		token.Fence = number(meta.Get(keyFence)) + 1
+		last, _ := tx.Bucket(bucketEvents).Cursor().Last()
+		token.Fence = nextFence(number(meta.Get(keyFence)), number(last))
 		return meta.Put(keyFence, bytesOf(token.Fence))
 	})
 	if err != nil {

@@ -26,13 +26,11 @@ func (b *Bolt) writeIntents(tx *bbolt.Tx, added []Intent) error {
 		if all.Get(key) == nil {
 			count++
 		}
-		if before > i.ID && i.State != IntentDone {
-			i.State, i.Note = IntentDone, overtaken(before)
-		}
+		i, present := overtake(before, i)
 		if err := putJSON(all, key, &i); err != nil {
 			return err
 		}
-		if before > i.ID {
+		if !present {
 			continue
 		}
 		if err := b.reopen(all, open, before, &i); err != nil {
@@ -73,8 +71,6 @@ func (b *Bolt) reopen(all, open *bbolt.Bucket, before uint64, i *Intent) error {
 	}
 	return open.Put([]byte(i.Node), bytesOf(i.ID))
 }
-
-func overtaken(by uint64) string { return fmt.Sprintf("overtaken by %d", by) }
 
 // openIntents reads the intents that are not done, oldest first.
 func openIntents(ctx context.Context, tx *bbolt.Tx) ([]Intent, error) {
@@ -117,6 +113,43 @@ func (b *Bolt) Events(ctx context.Context, q Query) ([]Event, error) {
 	return out, nil
 }
 
+// Dump implements Store, within one read transaction.
+func (b *Bolt) Dump(ctx context.Context, put func(Entry) error) error {
+	err := b.db.View(func(tx *bbolt.Tx) error {
+		err := tx.Bucket(bucketNodes).ForEach(func(k, v []byte) error {
+			n := &NodeRecord{}
+			if err := json.Unmarshal(v, n); err != nil {
+				return fmt.Errorf("node %q: %w", k, err)
+			}
+			return put(Entry{Node: n})
+		})
+		if err != nil {
+			return err
+		}
+		intents, err := openIntents(ctx, tx)
+		for i := 0; i < len(intents) && err == nil; i++ {
+			err = put(Entry{Intent: &intents[i]})
+		}
+		if err != nil {
+			return err
+		}
+		return tx.Bucket(bucketEvents).ForEach(func(k, v []byte) error {
+			e := &Event{}
+			if err := json.Unmarshal(v, e); err != nil {
+				return fmt.Errorf("event %d: %w", number(k), err)
+			}
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			return put(Entry{Event: e})
+		})
+	})
+	if err != nil {
+		return b.wrap("dump", err)
+	}
+	return nil
+}
+
 // Watch implements Store. A slow reader delays nobody: its goroutine reads on
 // from the file.
 func (b *Bolt) Watch(ctx context.Context, rev uint64) <-chan Event {
@@ -148,15 +181,9 @@ func (b *Bolt) watch(ctx context.Context, rev uint64, out chan<- Event) {
 		if err != nil {
 			return
 		}
-		for i := range events {
-			select {
-			case out <- events[i]:
-				rev = events[i].ID
-			case <-ctx.Done():
-				return
-			case <-b.closed:
-				return
-			}
+		ok := false
+		if rev, ok = deliver(ctx, b.closed, out, events, rev); !ok {
+			return
 		}
 		if len(events) > 0 {
 			continue

@@ -9,6 +9,7 @@ package ledger
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 )
 
@@ -55,6 +56,9 @@ var (
 	ErrFenced = errors.New("fenced: another registry took over the ledger")
 	// ErrClosed says that the Store was closed.
 	ErrClosed = errors.New("ledger is closed")
+	// ErrTooLarge says that a batch is too large for one transaction: nothing of
+	// it was written, parts of it may be committed one after the other.
+	ErrTooLarge = errors.New("batch is too large for one transaction")
 )
 
 // Token proves leadership. Fence grows with each election, so a former leader's
@@ -189,21 +193,77 @@ type Store interface {
 	// were read at.
 	Load(ctx context.Context) (State, uint64, error)
 	// Commit writes the batch whole or not at all, durably. It returns
-	// ErrFenced when the token is not the leader's. Repeating a batch is
-	// harmless.
+	// ErrFenced when the token is not the leader's, and ErrTooLarge. Repeating
+	// the last batch is harmless.
 	Commit(ctx context.Context, token Token, batch Batch) error
 	// Watch sends the events committed after the revision, in order, until ctx
 	// ends or the store closes; then the channel is closed.
 	Watch(ctx context.Context, rev uint64) <-chan Event
 	// Events answers a query, newest first.
 	Events(ctx context.Context, q Query) ([]Event, error)
+	// Dump calls put with all node records, then the open intents, then the
+	// events, oldest first, as they are at one moment. It ends with put's error.
+	Dump(ctx context.Context, put func(Entry) error) error
 	// Close gives the ledger up; it ends the leadership and all watches.
 	Close() error
 }
 
+// Leader says how others reach the registry that leads.
+type Leader struct {
+	// Beats is the host:port that it takes beats on.
+	Beats string `json:"beats"`
+	// Web is the host:port of its API; empty: it told none.
+	Web string `json:"web,omitempty"`
+}
+
+// String names the leader for people.
+func (l Leader) String() string {
+	if l.Web == "" {
+		return "the registry that takes beats on " + l.Beats
+	}
+	return l.Web
+}
+
+// overtake returns i as it is to be kept where its node's open intent has the ID
+// before (0: there is none), and whether it takes that one's place.
+func overtake(before uint64, i Intent) (Intent, bool) {
+	if before <= i.ID {
+		return i, true
+	}
+	if i.State != IntentDone {
+		i.State, i.Note = IntentDone, overtaken(before)
+	}
+	return i, false
+}
+
+func overtaken(by uint64) string { return fmt.Sprintf("overtaken by %d", by) }
+
+// deliver sends the events of a watch that has sent those up to rev. It returns
+// the new rev, and false when ctx or the store ended.
+func deliver(ctx context.Context, closed <-chan struct{}, out chan<- Event, events []Event, rev uint64) (uint64, bool) {
+	for i := range events {
+		select {
+		case out <- events[i]:
+			rev = events[i].ID
+		case <-ctx.Done():
+			return rev, false
+		case <-closed:
+			return rev, false
+		}
+	}
+	return rev, true
+}
+
+// nextFence is the fence of the next leadership: above all former ones, those of
+// a restored history included.
+func nextFence(last, lastEvent uint64) uint64 { return max(last, lastEvent>>32) + 1 }
+
 const (
-	defaultLimit = 100
-	maxLimit     = 10000
+	// defaultEvents and defaultAge bound the history where nothing else is said.
+	defaultEvents = 100000
+	defaultAge    = 90 * 24 * time.Hour
+	defaultLimit  = 100
+	maxLimit      = 10000
 )
 
 // limit is the number of events that q asks for.

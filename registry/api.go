@@ -53,6 +53,7 @@ func (r *Registry) Handler() http.Handler {
 	read("/api/v1/sd/exporters", r.serveExporters)
 	read("/api/v1/breakers", r.serveBreakers)
 	mux.HandleFunc("POST /api/v1/alerts", r.serveAlerts)
+	mux.HandleFunc("GET /api/v1/backup", r.serveBackup)
 	mux.HandleFunc("POST /api/v1/breakers/hold", r.holdBreaker)
 	mux.HandleFunc("POST /api/v1/breakers/reset", r.resetBreaker)
 	for name, do := range operations {
@@ -76,11 +77,16 @@ func (r *Registry) Handler() http.Handler {
 	return r.refuseCrossOrigin(mux)
 }
 
-// Protect asks for role read before next, where there is a tokens file. It is
-// for pages beside the API.
+// Protect asks for role read before next, where there is a tokens file. Where
+// there are several registries only the leader answers. It is for pages beside
+// the API.
 func (r *Registry) Protect(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		if r.guard.mayRead(w, req) {
+		switch {
+		case !r.guard.mayRead(w, req):
+		case r.follows():
+			writeError(w, http.StatusServiceUnavailable, r.notReady())
+		default:
 			next.ServeHTTP(w, req)
 		}
 	})
@@ -98,7 +104,7 @@ func (r *Registry) refuseCrossOrigin(next http.Handler) http.Handler {
 
 func (r *Registry) serveReady(w http.ResponseWriter, _ *http.Request) {
 	if !r.Ready() {
-		http.Error(w, errNotReady.Error(), http.StatusServiceUnavailable)
+		http.Error(w, r.notReady().Error(), http.StatusServiceUnavailable)
 		return
 	}
 	fmt.Fprintln(w, "ready")

@@ -73,7 +73,7 @@ func (r *Registry) changeBreaker(w http.ResponseWriter, req *http.Request, do fu
 		return
 	}
 	if !r.Ready() {
-		writeError(w, http.StatusServiceUnavailable, errNotReady)
+		writeError(w, http.StatusServiceUnavailable, r.notReady())
 		return
 	}
 	ctx, cancel := context.WithTimeout(req.Context(), operateTimeout)

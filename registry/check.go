@@ -76,15 +76,57 @@ func (c *Config) check(at func(keys ...string) string) error {
 }
 
 func (c *Config) checkStore(at func(...string) string, bad func(string, string, ...any)) {
-	switch c.Store.Kind {
-	case "bolt":
-		if len(c.Store.Endpoints) > 0 {
+	st := &c.Store
+	switch st.Kind {
+	case storeBolt:
+		if len(st.Endpoints) > 0 {
 			bad(at("store", "endpoints"), "kind bolt is a local file and has no endpoints")
 		}
-	case "etcd":
-		bad(at("store", "kind"), "etcd is not available in this version, only bolt is: one registry process with a local file")
+		if st.TLS != (ClientTLS{}) || st.Username != "" || st.PasswordFile != "" {
+			bad(at("store"), "tls, username and password_file are for kind etcd")
+		}
+		if c.GRPC.Advertise != "" {
+			bad(at("grpc", "advertise"), "is for several registries, with store.kind etcd")
+		}
+	case storeEtcd:
+		c.checkEtcd(at, bad)
 	default:
-		bad(at("store", "kind"), "unknown kind %q, want bolt", c.Store.Kind)
+		bad(at("store", "kind"), "unknown kind %q, want bolt or etcd", st.Kind)
+	}
+}
+
+// maxEndpoints bounds store.endpoints; etcd itself advises against more than
+// seven members.
+const maxEndpoints = 16
+
+func (c *Config) checkEtcd(at func(...string) string, bad func(string, string, ...any)) {
+	st := &c.Store
+	if n := len(st.Endpoints); n == 0 || n > maxEndpoints {
+		bad(at("store", "endpoints"), "%d endpoints, 1 to %d are wanted", n, maxEndpoints)
+	}
+	secure := true
+	for _, endpoint := range st.Endpoints {
+		if err := checkURL(endpoint); err != nil {
+			bad(at("store", "endpoints"), "%w", err)
+		}
+		secure = secure && strings.HasPrefix(endpoint, "https:")
+	}
+	if st.TLS != (ClientTLS{}) && !secure {
+		bad(at("store", "tls"), "wants https:// in all endpoints")
+	}
+	if (st.TLS.CertFile == "") != (st.TLS.KeyFile == "") {
+		bad(at("store", "tls"), "cert_file and key_file belong together")
+	}
+	if (st.Username == "") != (st.PasswordFile == "") {
+		bad(at("store"), "username and password_file belong together")
+	}
+	if st.Username != "" && !secure {
+		bad(at("store", "username"), "the password would travel in clear text; use https:// in all endpoints")
+	}
+	if c.GRPC.Advertise == "" {
+		bad(at("grpc", "advertise"), "is missing: the host:port under which agents reach this registry")
+	} else if _, _, err := splitAddress(c.GRPC.Advertise); err != nil {
+		bad(at("grpc", "advertise"), "%w", err)
 	}
 }
 

@@ -27,6 +27,8 @@ const (
 	clientTimeout = 30 * time.Second
 	// maxAnswer bounds an answer, bytes: 10,000 nodes at 3 kB, twice.
 	maxAnswer = 64 << 20
+	// maxBackup bounds a backup, bytes: 100,000 events at 1 kB, ten times.
+	maxBackup = 1 << 30
 	// maxErrorText bounds what is shown of an answer that is not the API's.
 	maxErrorText = 200
 )
@@ -164,6 +166,28 @@ func (c *Client) Outbox(ctx context.Context) ([]ledger.Intent, error) {
 	return out, err
 }
 
+// Backup copies the whole ledger to w; ledger.CheckBackup tells whether it came
+// whole.
+func (c *Client) Backup(ctx context.Context, w io.Writer) error {
+	resp, err := c.send(ctx, http.MethodGet, nil, nil, "backup")
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		data, _ := io.ReadAll(io.LimitReader(resp.Body, maxAnswer)) // what came of it
+		return statusError(resp.StatusCode, data)
+	}
+	n, err := io.Copy(w, io.LimitReader(resp.Body, maxBackup))
+	if err == nil && n == maxBackup {
+		err = fmt.Errorf("it is larger than %d bytes", maxBackup)
+	}
+	if err != nil {
+		return fmt.Errorf("registry: read the backup: %w", err)
+	}
+	return nil
+}
+
 // View returns what the pages show.
 func (c *Client) View(ctx context.Context) (*View, error) {
 	var out View
@@ -175,8 +199,8 @@ func (c *Client) change(ctx context.Context, node, name string, body change) (*N
 	return &out, c.do(ctx, http.MethodPost, nil, body, &out, "nodes", node, name)
 }
 
-// do sends one request and decodes the answer into out.
-func (c *Client) do(ctx context.Context, method string, params url.Values, body, out any, path ...string) error {
+// send sends one request.
+func (c *Client) send(ctx context.Context, method string, params url.Values, body any, path ...string) (*http.Response, error) {
 	u := c.base.JoinPath("api", "v1")
 	for _, part := range path {
 		u = u.JoinPath(url.PathEscape(part))
@@ -186,13 +210,13 @@ func (c *Client) do(ctx context.Context, method string, params url.Values, body,
 	if body != nil {
 		data, err := json.Marshal(body)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		reader = bytes.NewReader(data)
 	}
 	req, err := http.NewRequestWithContext(ctx, method, u.String(), reader)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
@@ -202,7 +226,16 @@ func (c *Client) do(ctx context.Context, method string, params url.Values, body,
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return fmt.Errorf("registry: %w", err)
+		return nil, fmt.Errorf("registry: %w", err)
+	}
+	return resp, nil
+}
+
+// do sends one request and decodes the answer into out.
+func (c *Client) do(ctx context.Context, method string, params url.Values, body, out any, path ...string) error {
+	resp, err := c.send(ctx, method, params, body, path...)
+	if err != nil {
+		return err
 	}
 	defer resp.Body.Close()
 	data, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
@@ -215,7 +248,7 @@ func (c *Client) do(ctx context.Context, method string, params url.Values, body,
 		return statusError(resp.StatusCode, data)
 	}
 	if err := json.Unmarshal(data, out); err != nil {
-		return fmt.Errorf("registry: the answer of %s is not the API's: %w", u.Redacted(), err)
+		return fmt.Errorf("registry: the answer of %s is not the API's: %w", resp.Request.URL.Redacted(), err)
 	}
 	return nil
 }

@@ -47,6 +47,9 @@ type GRPCConfig struct {
 	// Listen is the host:port for beats; default :9402.
 	Listen string    `yaml:"listen"`
 	TLS    ServerTLS `yaml:"tls"`
+	// Advertise is the host:port under which agents reach this registry; the
+	// others send them there while it leads. It is for store.kind etcd.
+	Advertise string `yaml:"advertise"`
 	// AllowInsecure allows what is otherwise refused on an address that other
 	// machines reach: beats that nobody has to prove, and tokens in clear text.
 	AllowInsecure bool `yaml:"allow_insecure"`
@@ -60,14 +63,27 @@ type ServerTLS struct {
 	ClientCAFile string `yaml:"client_ca_file"`
 }
 
+// Kinds of stores.
+const (
+	storeBolt = "bolt"
+	storeEtcd = "etcd"
+)
+
 // StoreConfig says where the ledger is kept.
 type StoreConfig struct {
-	// Kind is "bolt", the default and the only one: one file, one process.
+	// Kind is "bolt", the default: one file, one process; or "etcd": several
+	// registries, of which one leads.
 	Kind string `yaml:"kind"`
-	// Dir is the folder of the ledger; default /var/lib/rackpulse.
+	// Dir is the folder of the ledger, and of the addresses of agents; default
+	// /var/lib/rackpulse.
 	Dir string `yaml:"dir"`
-	// Endpoints are those of a kind that is reached over the network.
+	// Endpoints are etcd's URLs.
 	Endpoints []string `yaml:"endpoints"`
+	// TLS is for endpoints with https.
+	TLS ClientTLS `yaml:"tls"`
+	// Username and PasswordFile are those of a user of etcd, if it wants one.
+	Username     string `yaml:"username"`
+	PasswordFile string `yaml:"password_file"`
 }
 
 // ActionsConfig says what may be done to nodes, and where.
@@ -127,6 +143,7 @@ func Load(path string) (*Config, error) {
 	}
 	for _, p := range []*string{
 		&c.SiteFile, &c.GRPC.TLS.CertFile, &c.GRPC.TLS.KeyFile, &c.GRPC.TLS.ClientCAFile, &c.Store.Dir,
+		&c.Store.TLS.CAFile, &c.Store.TLS.CertFile, &c.Store.TLS.KeyFile, &c.Store.PasswordFile,
 		&c.Prometheus.BearerTokenFile, &c.Prometheus.TLS.CAFile, &c.Prometheus.TLS.CertFile, &c.Prometheus.TLS.KeyFile,
 		&c.Auth.TokensFile,
 	} {
@@ -157,7 +174,7 @@ func (c Config) WithDefaults() Config {
 		}
 	}
 	def(&c.GRPC.Listen, defaultGRPC)
-	def(&c.Store.Kind, "bolt")
+	def(&c.Store.Kind, storeBolt)
 	def(&c.Store.Dir, defaultDir)
 	def(&c.Actions.Mode, lease.ModeObserve)
 	c.Lease = c.Lease.WithDefaults()

@@ -118,7 +118,7 @@ func (r *Registry) leases() map[string]*lease.NodeStatus {
 
 func (r *Registry) serveNodes(w http.ResponseWriter, _ *http.Request) {
 	if !r.Ready() {
-		writeError(w, http.StatusServiceUnavailable, errNotReady)
+		writeError(w, http.StatusServiceUnavailable, r.notReady())
 		return
 	}
 	writeJSON(w, http.StatusOK, r.nodes())
@@ -131,7 +131,7 @@ func (r *Registry) serveNode(w http.ResponseWriter, req *http.Request) {
 	case !ok:
 		writeError(w, http.StatusNotFound, fmt.Errorf("node %q: %w", id, lease.ErrUnknownNode))
 	case !r.Ready():
-		writeError(w, http.StatusServiceUnavailable, errNotReady)
+		writeError(w, http.StatusServiceUnavailable, r.notReady())
 	default:
 		writeJSON(w, http.StatusOK, r.node(n))
 	}
@@ -242,7 +242,7 @@ func (r *Registry) operate(w http.ResponseWriter, req *http.Request, name string
 		return
 	}
 	if !r.Ready() {
-		writeError(w, http.StatusServiceUnavailable, errNotReady)
+		writeError(w, http.StatusServiceUnavailable, r.notReady())
 		return
 	}
 	id := req.PathValue("node")

@@ -49,10 +49,12 @@ type Deps struct {
 // Registry is the site, the leases and their ledger. It is a
 // prometheus.Collector of the lease metrics and of the site's edges.
 type Registry struct {
-	cfg    Config
-	deps   Deps
-	site   atomic.Pointer[site.Site]
-	store  ledger.Store
+	cfg   Config
+	deps  Deps
+	site  atomic.Pointer[site.Site]
+	store ledger.Store
+	// leader is the other registry that leads; nil: there is only this one.
+	leader func() (ledger.Leader, bool)
 	lease  *lease.Server
 	guard  *guard
 	known  *addressBook
@@ -82,20 +84,27 @@ func New(cfg Config, deps Deps) (*Registry, error) {
 	if r.guard, err = newGuard(&r.cfg); err != nil {
 		return nil, err
 	}
-	bolt, err := ledger.OpenBolt(cfg.Store.Dir, ledger.BoltOptions{})
-	if err != nil {
+	if err := r.openStore(); err != nil {
 		return nil, err
 	}
-	r.store = bolt
 	if r.known, err = openAddressBook(cfg.Store.Dir); err != nil {
 		level.Warn(deps.Logger).Log("msg", "remembered addresses of agents not read, discovery starts empty", "err", err)
 	}
-	r.lease, err = lease.NewServer(cfg.Lease, lease.Deps{
+	leaseDeps := lease.Deps{
 		Site: r.site.Load, Store: r.store, Logger: deps.Logger, Identity: r.identity,
 		Authorize: r.guard.authorizeBeat, Credentials: r.guard.credentials(),
-	})
+	}
+	if r.leader != nil {
+		leaseDeps.Leader = func() string {
+			if l, ok := r.leader(); ok {
+				return l.Beats
+			}
+			return ""
+		}
+	}
+	r.lease, err = lease.NewServer(cfg.Lease, leaseDeps)
 	if err != nil {
-		return nil, errors.Join(err, bolt.Close())
+		return nil, errors.Join(err, r.store.Close())
 	}
 	return r, nil
 }

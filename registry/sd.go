@@ -92,15 +92,11 @@ func (r *Registry) exporterTargets(job string, port int) []TargetGroup {
 }
 
 func (r *Registry) serveAgents(w http.ResponseWriter, req *http.Request) {
-	if !r.Ready() {
-		writeError(w, http.StatusServiceUnavailable, errNotReady) // Prometheus keeps the targets it has
-		return
-	}
 	self := r.cfg.Advertise
 	if self == "" {
 		self = hostOf(req)
 	}
-	writeJSON(w, http.StatusOK, r.agentTargets(self))
+	r.serveTargets(w, func() []TargetGroup { return r.agentTargets(self) })
 }
 
 // hostOf is the host:port that a request was sent to, "" if it cannot be told.
@@ -145,9 +141,5 @@ func (r *Registry) serveExporters(w http.ResponseWriter, req *http.Request) {
 		}
 		port = int(n)
 	}
-	if !r.Ready() {
-		writeError(w, http.StatusServiceUnavailable, errNotReady)
-		return
-	}
-	writeJSON(w, http.StatusOK, r.exporterTargets(job, port))
+	r.serveTargets(w, func() []TargetGroup { return r.exporterTargets(job, port) })
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Installs what the tests need: Debian packages, and the real Prometheus and
-# Alertmanager (with e2e: etcd and kube-apiserver, too), built once into the folder given (their versions are pinned by
-# tools/*/go.mod). What cannot be installed is named; its tests are then
+# Installs what the tests need: Debian packages, and the real Prometheus,
+# Alertmanager and etcd (with e2e kube-apiserver, too), built once into the folder
+# given (their versions are pinned by tools/*/go.mod). What cannot be installed is named; its tests are then
 # skipped, or fail when CI=true.
 set -euo pipefail
 cache=${1:?usage: deps.sh CACHE_DIR [e2e]}
@@ -40,8 +40,6 @@ build() {
   touch "$dir/.done"
 }
 build prometheus v0.316.0 remove_all_sd github.com/prometheus/prometheus/cmd/prometheus github.com/prometheus/prometheus/cmd/promtool
-[[ ${2:-} != e2e ]] || {
-  build etcd v3.7.3 "" go.etcd.io/etcd/server/v3
-  build kubernetes v1.37.2 "" k8s.io/kubernetes/cmd/kube-apiserver
-}
+[[ ${2:-} != e2e ]] || build kubernetes v1.37.2 "" k8s.io/kubernetes/cmd/kube-apiserver
+build etcd v3.7.3 "" go.etcd.io/etcd/server/v3
 build alertmanager v0.31.0 "" github.com/prometheus/alertmanager/cmd/alertmanager github.com/prometheus/alertmanager/cmd/amtool

@@ -30,12 +30,13 @@ type registryVerb struct {
 
 func registerRegistry(app *kingpin.Application) []verb {
 	v := &registryVerb{}
-	cmd := app.Command("registry", "Own the site file and the leases; serve the API, discovery and the rack page.")
+	top := app.Command("registry", "Own the site file and the leases; serve the API, discovery and the rack page.")
+	cmd := top.Command("run", "Do so.").Default()
 	cmd.Flag("config.file", "Registry configuration.").Default("registry.yml").StringVar(&v.configFile)
 	cmd.Flag("data-dir", "Folder of the ledger. Wins over the file's store.dir.").StringVar(&v.dataDir)
 	v.web.register(cmd, ":9401")
 	v.log.register(cmd)
-	return []verb{{cmd: cmd, run: v.run}}
+	return append(registerBackup(top), verb{cmd: cmd, run: v.run})
 }
 
 func (v *registryVerb) run(ctx context.Context, std stdio) error {
