@@ -113,7 +113,7 @@ func (r *Registry) serveAlerts(w http.ResponseWriter, req *http.Request) {
 		writeError(w, http.StatusBadRequest, fmt.Errorf("%d alerts, at most %d are taken", len(m.Alerts), maxAlerts))
 		return
 	case !r.Ready():
-		writeError(w, http.StatusServiceUnavailable, errNotReady) // Alertmanager asks again
+		writeError(w, http.StatusServiceUnavailable, r.notReady()) // Alertmanager asks again
 		return
 	}
 	ctx, cancel := context.WithTimeout(req.Context(), operateTimeout)
