@@ -20,6 +20,7 @@ const (
 	helpPort   = "A switch port that a node is cabled to."
 	helpDevice = "A facility device of the site."
 	helpLimit  = "The rack's power limit in the site file, watts."
+	helpUsable = "Current per line that the PDU may carry all day: its rating in the site file times the share that its feed allows."
 )
 
 var descRefused = prometheus.NewDesc("rackpulse_registry_refused_requests_total",
@@ -90,6 +91,11 @@ func edgesOf(s *site.Site) []prometheus.Metric {
 	for i := range s.PDUs {
 		if p := &s.PDUs[i]; p.Feed != "" {
 			add("rackpulse_rack_feed_info", helpFeed, "rack_id", p.Rack, "pdu_id", p.ID, "feed", p.Feed)
+			// The share is 0.8 for continuous loads by the NEC, or 1 where the site
+			// file says that breakers are rated for 100 % (IEC practice).
+			if f, ok := s.Feed(p.Feed); ok && p.RatedAmperes > 0 {
+				out = append(out, edge("rackpulse_pdu_usable_ampere", helpUsable, p.RatedAmperes*f.Derate, "rack_id", p.Rack, "pdu_id", p.ID))
+			}
 		}
 	}
 	for i := range s.Nodes {

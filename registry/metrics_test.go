@@ -59,6 +59,7 @@ func TestEdges(t *testing.T) {
 		"rackpulse_rack_info":             each(1),
 		"rackpulse_rack_power_limit_watt": each(1),
 		"rackpulse_rack_feed_info":        each(2),
+		"rackpulse_pdu_usable_ampere":     each(2),
 		"rackpulse_rack_cooling_info":     each(1),
 		"rackpulse_node_info":             with(each(4), 1),
 		"rackpulse_node_outlet_info":      each(8),
@@ -92,6 +93,12 @@ func (r *running) checkSeries(t *testing.T, families map[string]*dto.MetricFamil
 		}
 		if !found {
 			t.Errorf("%s: no series %v", family, want)
+		}
+	}
+	// 63 A a line at a feed that allows 0.8 of it.
+	for _, m := range families["rackpulse_pdu_usable_ampere"].GetMetric() {
+		if v := m.GetGauge().GetValue(); v < 50.399 || v > 50.401 {
+			t.Errorf("usable current %v", m)
 		}
 	}
 	for _, m := range families["rackpulse_rack_power_limit_watt"].GetMetric() {
