@@ -53,9 +53,10 @@ type dcgmValue struct {
 	ts    int64  // microseconds, 0: never
 }
 
-// maxRead is how many values one call of the library returns, 288 kB of them: so the
-// memory stays in the cache, where that for all GPUs at once would not.
-const maxRead = 70
+// maxRead is how many values one call of the library returns, 4 MB of them: those of
+// eight GPUs at once. Each call costs DCGM the clearing of a message of 4 MB, whatever
+// it is asked for (helperGetLatestValuesForFields in DCGM 4.6), so few are made.
+const maxRead = 1024
 
 // dcgmReader reads the latest values. go-dcgm's own function makes 4 kB of garbage
 // for each value, which costs more than everything else in a pass; this one calls
