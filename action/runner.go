@@ -61,6 +61,10 @@ type Options struct {
 	// Labels says what schedulers should know of nodes, by node and key; nil:
 	// nothing is shown.
 	Labels func(ctx context.Context) (map[string]map[string]string, error)
+	// Maintain and EndMaintenance declare and end a node's maintenance for a window
+	// that a target knows; nil: windows are not looked at.
+	Maintain       func(ctx context.Context, node string, d time.Duration, reason, window string) error
+	EndMaintenance func(ctx context.Context, node, reason, window string) error
 	// PerMinute is how many nodes may be acted on in a minute; 0: 6. What gives
 	// nodes back, and what operators order, is not counted.
 	PerMinute int
@@ -118,11 +122,8 @@ func (r *Runner) Run(ctx context.Context) error {
 	ticker := time.NewTicker(lookInterval)
 	defer ticker.Stop()
 	r.filled = time.Now()
-	r.wg.Add(1)
-	go func() {
-		defer r.wg.Done()
-		r.label(ctx)
-	}()
+	r.wg.Go(func() { r.label(ctx) })
+	r.wg.Go(func() { r.maintain(ctx) })
 	for {
 		select {
 		case <-ctx.Done():

@@ -139,6 +139,8 @@ func (s *slurm) Apply(ctx context.Context, o Order) (string, error) {
 // drain keeps new jobs away.
 func (s *slurm) drain(ctx context.Context, o *Order, n *slurmNode) (string, error) {
 	switch {
+	case strings.HasPrefix(o.Reason, windowReason):
+		return "is in a reservation of Slurm's own: " + n.state, nil
 	case n.taken():
 		return n.left(), nil
 	case Ours(n.reason) && (n.flags["DRAIN"] || n.flags["DOWN"]):

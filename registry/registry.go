@@ -167,6 +167,36 @@ func (r *Registry) Report(ctx context.Context, in ledger.Intent, e ledger.Event)
 	return r.lease.Report(ctx, in, e)
 }
 
+// Maintain puts a node into maintenance for a scheduler's window. One that an
+// operator holds, or that left, stays as it is.
+func (r *Registry) Maintain(ctx context.Context, node string, d time.Duration, reason, window string) error {
+	if by := r.heldBy(node); by != "" && by != windowActor(window) {
+		return fmt.Errorf("node %q is held by %s", node, by)
+	}
+	return r.lease.Maintenance(ctx, node, d, reason, windowActor(window))
+}
+
+// EndMaintenance ends a maintenance that was declared for a scheduler's window.
+func (r *Registry) EndMaintenance(ctx context.Context, node, reason, window string) error {
+	if by := r.heldBy(node); by != windowActor(window) {
+		return fmt.Errorf("node %q is not held for window %s", node, window)
+	}
+	return r.lease.Resume(ctx, node, reason, windowActor(window))
+}
+
+// windowActor is who declares the maintenance of a window.
+func windowActor(window string) string { return "window " + window }
+
+// heldBy is the operator, or window, that holds a node; empty: nobody.
+func (r *Registry) heldBy(node string) string {
+	for _, st := range r.lease.Nodes() {
+		if st.Node == node {
+			return st.HeldBy
+		}
+	}
+	return ""
+}
+
 // Close gives the ledger up. Run does so itself.
 func (r *Registry) Close() error { return r.store.Close() }
 

@@ -212,4 +212,27 @@ func TestE2ESlurm(t *testing.T) {
 	if out := s.cli("outbox"); strings.Contains(out, "gpu001") {
 		t.Errorf("the outbox still holds\n%s", out)
 	}
+	lab.maintenance(s)
+}
+
+// maintenance makes a reservation for maintenance and takes it away again: the
+// registry follows, and marks nothing.
+func (l *slurmLab) maintenance(s *small) {
+	t := l.t
+	t.Helper()
+	if out, err := l.cmd("scontrol", "create", "reservation", "ReservationName=fw", "StartTime=now", "Duration=60", "Users=root", "Flags=MAINT,IGNORE_JOBS", "Nodes=gpu001"); err != nil {
+		t.Fatal(err, out)
+	}
+	s.awaitState("gpu001", "MAINT", 60*time.Second)
+	if n := s.node("gpu001"); n.HeldBy != "window slurm/fw" || !strings.Contains(n.Reason, "maintenance window slurm/fw, for ") {
+		t.Errorf("held by %q: %s", n.HeldBy, n.Reason)
+	}
+	time.Sleep(2 * time.Second) // the outbox would have acted by now
+	if out, err := l.cmd("scontrol", "--oneliner", "show", "node", "gpu001"); err != nil || strings.Contains(out, "DRAIN") {
+		t.Errorf("%v: the node was marked: %s", err, out)
+	}
+	if out, err := l.cmd("scontrol", "delete", "ReservationName=fw"); err != nil {
+		t.Fatal(err, out)
+	}
+	s.awaitState("gpu001", "READY", 60*time.Second)
 }

@@ -27,7 +27,7 @@ func addOutbox(reg *registry.Registry, targets []action.Named, perMinute int, me
 		return nil
 	}
 	runner := action.NewRunner(action.Options{
-		Outbox: reg, Targets: targets, Witness: reg.Witness, Labels: reg.Headroom, PerMinute: perMinute, Logger: log.With(logger, "component", "action"),
+		Outbox: reg, Targets: targets, Witness: reg.Witness, Labels: reg.Headroom, Maintain: reg.Maintain, EndMaintenance: reg.EndMaintenance, PerMinute: perMinute, Logger: log.With(logger, "component", "action"),
 		Place: func(node string) (rack, class string) {
 			n, _ := reg.Site().Node(node)
 			return n.Rack, n.Class
