@@ -23,6 +23,7 @@ type nodeVerbs struct {
 	tokenFile string
 	caFile    string
 	asJSON    bool
+	watch     bool
 	node      string
 	reason    string
 	uuids     []string
@@ -39,11 +40,13 @@ func registerNodes(app *kingpin.Application) []verb {
 	}
 	list := v.flags(app.Command("nodes", "Lease board: every node of the site with its state."))
 	list.Flag("json", "Print JSON.").BoolVar(&v.asJSON)
+	list.Flag("watch", "Print it anew every two seconds.").BoolVar(&v.watch)
 	accept := change("accept", "Take the GPUs that a node shows now as those it should have.")
 	accept.Flag("uuid", "Accept exactly these; may be repeated.").StringsVar(&v.uuids)
 	drain := change("drain", "Give a node no new work.")
 	resume := change("resume", "End a drain or a maintenance.")
 	clear := change("clear", "Let a quarantined node back.")
+	leave := change("leave", "Say that a node leaves, or has left, for good.")
 	maintenance := change("maintenance", "Let a node be silent for a while.")
 	maintenance.Flag("for", "How long.").Default("1h").DurationVar(&v.duration)
 	return []verb{
@@ -59,6 +62,9 @@ func registerNodes(app *kingpin.Application) []verb {
 		})},
 		{clear, v.change(func(ctx context.Context, c *registry.Client) (*registry.Node, error) {
 			return c.Clear(ctx, v.node, v.reason)
+		})},
+		{leave, v.change(func(ctx context.Context, c *registry.Client) (*registry.Node, error) {
+			return c.Leave(ctx, v.node, v.reason)
 		})},
 		{maintenance, v.change(func(ctx context.Context, c *registry.Client) (*registry.Node, error) {
 			return c.Maintenance(ctx, v.node, v.duration, v.reason)
@@ -101,6 +107,28 @@ func (v *nodeVerbs) list(ctx context.Context, std stdio) error {
 	if err != nil {
 		return err
 	}
+	if !v.watch {
+		return v.listOnce(ctx, std, c)
+	}
+	tick := time.NewTicker(watchInterval)
+	defer tick.Stop()
+	for {
+		fmt.Fprint(std.out, "\x1b[H\x1b[2J") // ANSI: cursor home, clear
+		if err := v.listOnce(ctx, std, c); err != nil {
+			fmt.Fprintln(std.out, err) // the registry may be back in a moment
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// watchInterval is how often a live table is printed.
+const watchInterval = 2 * time.Second
+
+func (v *nodeVerbs) listOnce(ctx context.Context, std stdio, c *registry.Client) error {
 	nodes, err := c.Nodes(ctx)
 	if err != nil {
 		return err
