@@ -11,6 +11,7 @@ import (
 
 	"github.com/alecthomas/kingpin/v2"
 
+	"github.com/rackpulse/rackpulse/action"
 	"github.com/rackpulse/rackpulse/collector/facility"
 	"github.com/rackpulse/rackpulse/collector/gpu"
 	"github.com/rackpulse/rackpulse/rules"
@@ -27,7 +28,7 @@ const (
 // program, so that they cannot rot.
 func registerParts(app *kingpin.Application) []verb {
 	var file string
-	cmd := app.Command("parts", "List the sources, drivers, correlations and scenarios of this build, as Markdown.")
+	cmd := app.Command("parts", "List the sources, drivers, actions, correlations and scenarios of this build, as Markdown.")
 	cmd.Flag("write", "Put the list between the marks of this file instead of printing it.").StringVar(&file)
 	return []verb{{cmd: cmd, run: func(_ context.Context, std stdio) error {
 		list, err := partsList()
@@ -52,7 +53,8 @@ func registerParts(app *kingpin.Application) []verb {
 
 func partsList() (string, error) {
 	var b strings.Builder
-	fmt.Fprintf(&b, "GPU sources: %s.\n\n| driver | reads |\n|---|---|\n", strings.Join(gpu.SourceNames(), ", "))
+	fmt.Fprintf(&b, "GPU sources: %s. Actions: %s.\n\n| driver | reads |\n|---|---|\n",
+		strings.Join(gpu.SourceNames(), ", "), strings.Join(action.Names(), ", "))
 	for _, d := range facility.Drivers() {
 		fmt.Fprintf(&b, "| %s | %s |\n", d.Name, d.About)
 	}
