@@ -56,6 +56,9 @@ type snmpTable struct {
 	Entry string `yaml:"entry"`
 	// Index names the parts of the index.
 	Index []string `yaml:"index"`
+	// Instance is the instance of objects without an index; by default 0, as
+	// scalars have it. With another one a row of a table can be read as scalars.
+	Instance string `yaml:"instance"`
 	// Columns are the objects: name in the MIB -> number below Entry, or the
 	// whole OID.
 	Columns map[string]string `yaml:"columns"`
@@ -154,6 +157,14 @@ func (t *snmpTable) oid(name string) string {
 		return c
 	}
 	return t.Entry + "." + c
+}
+
+// scalar returns the instance of the objects of a table without an index.
+func (t *snmpTable) scalar() string {
+	if t.Instance == "" {
+		return "0"
+	}
+	return t.Instance
 }
 
 // table finds the table of an object, nil if there is none.

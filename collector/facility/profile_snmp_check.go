@@ -90,6 +90,9 @@ func (t *snmpTable) check(s *snmpProfile) error {
 	if len(t.Index) > maxIndex {
 		return fmt.Errorf("index: more than %d parts", maxIndex)
 	}
+	if t.Instance != "" && (len(t.Index) > 0 || !columnForm.MatchString(t.Instance)) {
+		return fmt.Errorf("instance %q: want numbers such as 1, and no index beside it", t.Instance)
+	}
 	for i, name := range t.Index {
 		if !objectForm.MatchString(name) || slices.Contains(t.Index[:i], name) {
 			return fmt.Errorf("index %q is no name or there twice", name)

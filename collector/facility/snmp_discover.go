@@ -214,7 +214,7 @@ func (t *snmpTable) rowObject() string {
 // lookUp finds the rows of one table.
 func (d *snmpDriver) lookUp(ctx context.Context, t *snmpRows) error {
 	if len(t.table.Index) == 0 {
-		t.found = []snmpRow{{instance: "0"}}
+		t.found = []snmpRow{{instance: t.table.scalar()}}
 		d.adopt(t)
 		return nil
 	}
@@ -334,7 +334,7 @@ func (s *snmpProfile) instanceOf(t *snmpTable, r *snmpRow, name string) string {
 	o := s.table(name)
 	oid := o.oid(name)
 	if len(o.Index) == 0 {
-		return oid + ".0"
+		return oid + "." + o.scalar()
 	}
 	for _, part := range o.Index {
 		oid += "." + r.index[slices.Index(t.Index, part)]

@@ -3,7 +3,9 @@
 package facility
 
 import (
+	"cmp"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -14,12 +16,13 @@ import (
 // off it.
 type family struct {
 	profile string
+	walk    string // name of the walk; empty: the profile's
 	device  string
 	more    []string // of the block snmp
 	want    string
 }
 
-var families = []family{
+var families = slices.Concat(pduFamilies, []family{
 	{profile: "apc-rpdu2", device: "r01-a", more: []string{"chain: {2: r01-b}", `sensors: [{sensor: "1.1", device: r01-in-top}, {sensor: "1.2", device: r01-out, measures: outlet_temperature}]`}, want: `
  branch_current[1] 16
  current 16
@@ -152,15 +155,17 @@ row-a-leak leak 1
  port_up[Old1] 1
  port_up[mgmt0] 0
 `},
-}
+})
+
+func (f family) walkName() string { return cmp.Or(f.walk, f.profile) }
 
 // TestFamilies reads a device of each family, once with the profile named and
 // once by what the device says of itself. What electricity says of the values
 // must hold.
 func TestFamilies(t *testing.T) {
 	for _, f := range families {
-		t.Run(f.profile, func(t *testing.T) {
-			a := newAgent(t, walkFile(t, f.profile))
+		t.Run(f.walkName(), func(t *testing.T) {
+			a := newAgent(t, walkFile(t, f.walkName()))
 			for _, profile := range []string{f.profile, "auto"} {
 				d := openOf(t, snmpEntry(t, f.device, profile, a.address(), f.more...))
 				list, err := d.Read(t.Context())
