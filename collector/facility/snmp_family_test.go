@@ -22,7 +22,7 @@ type family struct {
 	want    string
 }
 
-var families = slices.Concat(pduFamilies, []family{
+var families = slices.Concat([]family{
 	{profile: "apc-rpdu2", device: "r01-a", more: []string{"chain: {2: r01-b}", `sensors: [{sensor: "1.1", device: r01-in-top}, {sensor: "1.2", device: r01-out, measures: outlet_temperature}]`}, want: `
  branch_current[1] 16
  current 16
@@ -155,7 +155,7 @@ row-a-leak leak 1
  port_up[Old1] 1
  port_up[mgmt0] 0
 `},
-})
+}, pduFamilies)
 
 func (f family) walkName() string { return cmp.Or(f.walk, f.profile) }
 

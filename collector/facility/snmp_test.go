@@ -86,7 +86,7 @@ func TestSNMPPollIsGets(t *testing.T) {
 // missing objects in an answer.
 func TestSNMPVersion1(t *testing.T) {
 	for _, f := range families {
-		a := newAgent(t, walkFile(t, f.profile))
+		a := newAgent(t, walkFile(t, f.walkName()))
 		d := openSNMP(t, f.device, f.profile, a.address(), append(f.more, "version: 1")...)
 		for range 2 {
 			if got := show(mustRead(t, d)); got != strings.TrimPrefix(f.want, "\n") {
@@ -135,7 +135,7 @@ func TestSNMPBulkHalving(t *testing.T) {
 		}},
 	} {
 		for most, left := range map[int]int{4: 3, 0: 0} {
-			a := newAgent(t, walkFile(t, f.profile))
+			a := newAgent(t, walkFile(t, f.walkName()))
 			a.breakWith(c.fault(a, most))
 			if c.mangle {
 				a.mangleWith(func(b []byte) []byte { return bytes.Replace(b, []byte{4, 0}, []byte{2, 0}, 1) })
