@@ -37,6 +37,7 @@ var allowed = map[string][]string{
 	"alerting":           {},
 	"dashboards":         {},
 	"engine":             {"query"},
+	"explain":            {"site", "query", "rules"},
 	"registry":           {"site", "config", "ledger", "lease", "query"},
 	"web":                {"site", "registry"},
 	"testtool":           {},

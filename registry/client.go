@@ -19,6 +19,7 @@ import (
 
 	"github.com/rackpulse/rackpulse/config"
 	"github.com/rackpulse/rackpulse/ledger"
+	"github.com/rackpulse/rackpulse/site"
 )
 
 const (
@@ -192,6 +193,16 @@ func (c *Client) Backup(ctx context.Context, w io.Writer) error {
 func (c *Client) View(ctx context.Context) (*View, error) {
 	var out View
 	return &out, c.do(ctx, http.MethodGet, nil, nil, &out, "view")
+}
+
+// Site returns the site as the registry has it, under the built-in limits: the
+// API does not tell a site's own ones.
+func (c *Client) Site(ctx context.Context) (*site.Site, error) {
+	var out json.RawMessage
+	if err := c.do(ctx, http.MethodGet, nil, nil, &out, "site"); err != nil {
+		return nil, err
+	}
+	return site.Parse("site of the registry", out)
 }
 
 func (c *Client) change(ctx context.Context, node, name string, body change) (*Node, error) {

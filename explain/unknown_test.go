@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package explain
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+// without takes all samples of a metric with a label value away, from a time
+// relative to the onset on.
+func without(metric, value string, since time.Duration) func(page, time.Duration) {
+	return func(p page, at time.Duration) {
+		f := p[metric]
+		if f == nil || at < since {
+			return
+		}
+		kept := f.Metric[:0]
+		for _, m := range f.Metric {
+			gone := false
+			for _, l := range m.Label {
+				gone = gone || l.GetValue() == value
+			}
+			if !gone {
+				kept = append(kept, m)
+			}
+		}
+		if f.Metric = kept; len(kept) == 0 {
+			delete(p, metric)
+		}
+	}
+}
+
+// TestDeadSensor: the rack's air fails, and its inlet sensors died before or with
+// it. The heat alone must not be called an air fault, nor load: it is unknown,
+// and the missing sensor is named.
+func TestDeadSensor(t *testing.T) {
+	for _, since := range []time.Duration{-time.Hour, 0} {
+		h := play(t, "airflow-loss", 8*time.Minute, without("rack_inlet_temperature_celsius", "r01", since))
+		r := h.ask(t, Request{Rack: "r01"})
+		if r.Named {
+			t.Errorf("sensor gone since %s: named %q", since, r.Conclusion)
+		}
+		if got := strings.Join(r.Missing, "\n"); !strings.Contains(got, "inlet for rack r01") {
+			t.Errorf("sensor gone since %s: missing %q", since, got)
+		}
+		if !strings.HasPrefix(r.Conclusion, "unknown") {
+			t.Errorf("sensor gone since %s: %q", since, r.Conclusion)
+		}
+	}
+}
+
+// TestNothingWrong asks about a quiet rack of a quiet hall, and about a rack
+// that a fault elsewhere does not touch.
+func TestNothingWrong(t *testing.T) {
+	quietHall := play(t, "steady", 5*time.Minute, nil)
+	if r := quietHall.ask(t, Request{Rack: "r03"}); r.Fault {
+		t.Errorf("steady: %q", r.Conclusion)
+	}
+	lost := play(t, "gpu-lost", 5*time.Minute, nil)
+	if r := lost.ask(t, Request{Node: "gpu009"}); r.Fault {
+		t.Errorf("a node far from the fault: %q", r.Conclusion)
+	}
+	// Before the fault.
+	if r := lost.ask(t, Request{Node: "gpu001", To: epoch.Add(onsetAfter - time.Minute)}); r.Fault {
+		t.Errorf("before the fault: %q", r.Conclusion)
+	}
+}
+
+// TestSwitchWithoutTelemetry: no rule speaks of the switch and nothing polls it,
+// but every node behind it falls silent: it heads the shared parents.
+func TestSwitchWithoutTelemetry(t *testing.T) {
+	h := play(t, "partition", 5*time.Minute, without("facility_device_up", "tor01", -time.Hour))
+	r := h.ask(t, Request{Node: "gpu003"})
+	if len(r.Common) == 0 {
+		t.Fatal("no common cause")
+	}
+	top := r.Common[0]
+	if top.Entity != (Entity{"switch", "tor01"}) || top.Telemetry || top.Coverage != 1 || top.Specificity != 1 || top.Failing != 4 || top.Of != 4 {
+		t.Errorf("top %+v, want switch tor01 with 4 of 4 and no telemetry", top)
+	}
+	last := r.Common[len(r.Common)-1]
+	if last.Score >= top.Score {
+		t.Errorf("the alternatives are not worse: %+v", last)
+	}
+}
+
+// TestErrors: what cannot be answered is an error, never an empty report.
+func TestErrors(t *testing.T) {
+	h := play(t, "steady", -11*time.Minute, nil)
+	f := func(req Request, want string) {
+		t.Helper()
+		if req.To.IsZero() {
+			req.To = h.end
+		}
+		_, err := Explain(t.Context(), Deps{Querier: h.engine, Site: h.site, Pack: h.pack}, req)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: %v, want %q", req, err, want)
+		}
+	}
+	f(Request{}, "give one of")
+	f(Request{Node: "gpu001", Rack: "r01"}, "give one of")
+	f(Request{Node: "gpu099"}, `no node "gpu099"`)
+	f(Request{Rack: "r99"}, `no rack "r99"`)
+	f(Request{GPU: "GPU-none"}, "no series of GPU GPU-none")
+	f(Request{Alert: "FeedLost"}, "FeedLost did not fire")
+	f(Request{Rack: "r01", From: h.end, To: h.end}, "window")
+	f(Request{Rack: "r01", From: h.end.Add(-48 * time.Hour)}, "at most 24h")
+	if _, err := Explain(t.Context(), Deps{}, Request{}); err == nil {
+		t.Error("no deps: no error")
+	}
+}
