@@ -201,7 +201,8 @@ func (b *Beater) connect(ctx context.Context) {
 			// Only one hop is followed at once: two registries that point at
 			// each other must not be spun between.
 			level.Info(b.Logger).Log("msg", "registry redirects", "from", address, "to", to)
-			redirect = to
+			// Somebody answers: another leader is a matter of seconds.
+			redirect, wait = to, redialMin
 			continue
 		}
 		redirect = to

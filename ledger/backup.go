@@ -43,6 +43,9 @@ const (
 	maxBackupLine = 4 << 20
 	// maxBackupEntries bounds a backup: 100,000 events and 100,000 nodes, five times.
 	maxBackupEntries = 1000000
+	// restoreWait is how long a restore waits to lead: longer than a registry's
+	// session outlives it.
+	restoreWait = 15 * time.Second
 	// restoreBatch is how many entries are written at a time.
 	restoreBatch = 100
 )
@@ -138,14 +141,16 @@ func (h *BackupHeader) check(site string) error {
 }
 
 // Restore writes a backup of the site into an empty ledger. The file is checked
-// whole before anything is written. It leads the ledger meanwhile, and waits for
-// that no longer than ctx.
+// whole before anything is written. It leads the ledger meanwhile, and waits 15 s
+// for that.
 func Restore(ctx context.Context, s Store, site string, r io.Reader) (BackupCounts, error) {
 	entries, n, err := readBackup(site, r)
 	if err != nil {
 		return n, err
 	}
-	token, _, err := s.Campaign(ctx)
+	leadCtx, cancel := context.WithTimeout(ctx, restoreWait)
+	token, _, err := s.Campaign(leadCtx)
+	cancel()
 	if err != nil {
 		return n, fmt.Errorf("a registry may be running: %w", err)
 	}

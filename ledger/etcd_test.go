@@ -76,6 +76,13 @@ func TestEtcdSuccession(t *testing.T) {
 		l, ok := first.Leader()
 		return ok && l.Beats == "reg2:9402"
 	})
+	// A restore does not get in.
+	short, stop := context.WithTimeout(context.Background(), 200*time.Millisecond)
+	defer stop()
+	empty := `{"begin":{"version":1,"site":"x"}}` + "\n" + `{"end":{}}`
+	if _, err := Restore(short, first, "x", strings.NewReader(empty)); err == nil || !strings.Contains(err.Error(), "a registry may be running") {
+		t.Errorf("restore beside a leader: %v", err)
+	}
 	// One that waits and gives up leaves no candidate behind.
 	ctx, cancel := context.WithCancel(context.Background())
 	gave := make(chan error, 1)

@@ -15,7 +15,7 @@ import (
 	"github.com/rackpulse/rackpulse/lease"
 )
 
-// registryInstance is the registry's own instance label.
+// registryInstance is the registry's own instance label, where there is one.
 const registryInstance = "registry"
 
 // TargetGroup is one element of Prometheus' HTTP discovery.
@@ -57,7 +57,11 @@ func (r *Registry) agentTargets(self string) []TargetGroup {
 		out = append(out, TargetGroup{Targets: []string{address}, Labels: map[string]string{"instance": id, "site": s.ID}})
 	}
 	if self != "" && !shared {
-		out = append(out, TargetGroup{Targets: []string{self}, Labels: map[string]string{"instance": registryInstance, "site": s.ID}})
+		instance := registryInstance
+		if r.leader != nil {
+			instance = self // Prometheus keeps what the former leader told: two of one name would collide
+		}
+		out = append(out, TargetGroup{Targets: []string{self}, Labels: map[string]string{"instance": instance, "site": s.ID}})
 	}
 	return out
 }

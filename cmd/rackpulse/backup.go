@@ -18,9 +18,6 @@ import (
 	"github.com/rackpulse/rackpulse/site"
 )
 
-// restoreTimeout bounds the wait of a restore for the ledger.
-const restoreTimeout = 2 * time.Minute
-
 // backupVerbs are "rackpulse registry backup" and "restore".
 type backupVerbs struct {
 	reach      nodeVerbs
@@ -128,8 +125,6 @@ func (v *backupVerbs) restore(ctx context.Context, std stdio) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, restoreTimeout)
-	defer cancel()
 	n, err := ledger.Restore(ctx, store, id, f)
 	if err = errors.Join(err, store.Close()); err != nil {
 		return fmt.Errorf("restore %s: %w", v.file, err)

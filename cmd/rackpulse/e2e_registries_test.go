@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build e2e
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rackpulse/rackpulse/lease"
+	"github.com/rackpulse/rackpulse/testtool"
+)
+
+// fleetNodes beat to the three registries; they stand in 25 racks.
+const fleetNodes = 200
+
+// trio are three registries over one etcd.
+type trio struct {
+	*small
+	etcdArgs  []string
+	etcd      *process
+	web, beat [3]string
+	regs      [3]*process
+	log       *callLog
+}
+
+func startTrio(t *testing.T) *trio {
+	t.Helper()
+	c := &trio{small: prepareSmall(t, ""), log: &callLog{}}
+	hook := httptest.NewServer(c.log)
+	t.Cleanup(hook.Close)
+	client, peer := "http://"+freePort(t), "http://"+freePort(t)
+	c.etcdArgs = []string{"--data-dir=etcd", "--listen-client-urls=" + client, "--advertise-client-urls=" + client, "--listen-peer-urls=" + peer,
+		"--initial-advertise-peer-urls=" + peer, "--initial-cluster=default=" + peer, "--log-level=error"}
+	c.startEtcd()
+	var site strings.Builder
+	fmt.Fprintf(&site, "site: {id: trio}\nrooms: [{id: h}]\nrows: [{id: a, room: h}]\nracks: [{id: \"r[01-25]\", row: a}]\nnode_classes: [{id: plain, height_u: 1}]\nnodes:\n")
+	for r := range 25 {
+		fmt.Fprintf(&site, "- {id: \"n[%03d-%03d]\", rack: r%02d, u: 1, class: plain}\n", r*8, r*8+7, r+1)
+	}
+	c.write("site.yml", site.String())
+	c.write("key", "0123456789")
+	c.write("token", "operator-0123456789\n")
+	c.write("tokens.yml", "- {token: operator-0123456789, role: operate, name: eve}\n- {token: reader-0123456789, role: read, name: prom}\n")
+	for i := range c.regs {
+		c.web[i], c.beat[i] = freePort(t), freePort(t)
+		c.write(fmt.Sprintf("reg%d.yml", i), fmt.Sprintf("site_file: site.yml\nadvertise: %q\nstore: {kind: etcd, endpoints: [%q], dir: dir%d}\ngrpc: {listen: %q, advertise: %q}\nauth: {tokens_file: tokens.yml}\n",
+			c.web[i], client, i, c.beat[i], c.beat[i])+
+			"lease: {beat_interval: 1s, ttl: 10s, cooldown: 10s}\n"+
+			"actions: {mode: hard, witness: none, max_per_minute: 600, targets: [{action: webhook, url: '"+hook.URL+"', secret_file: key}]}\n")
+		c.startReg(i)
+	}
+	return c
+}
+
+func (c *trio) startEtcd() {
+	c.etcd = start(c.t, c.dir, "etcd", testtool.Binary(c.t, filepath.Join(testtool.CacheDir(), "etcd-v3.7.3", "server")), c.etcdArgs...)
+}
+
+func (c *trio) startReg(i int) {
+	c.regs[i] = start(c.t, c.dir, fmt.Sprintf("reg%d", i), binary(c.t), "registry", fmt.Sprintf("--config.file=reg%d.yml", i), "--web.listen-address="+c.web[i])
+}
+
+// leader waits until one of the registries is ready and points the client there.
+func (c *trio) leader(limit time.Duration) int {
+	c.t.Helper()
+	lead := -1
+	c.eventually(limit, "a registry leads", func() error {
+		for i := range c.regs {
+			if answers("http://"+c.web[i]+"/-/ready") == nil {
+				lead = i
+				return nil
+			}
+		}
+		return fmt.Errorf("none is ready")
+	})
+	c.stack.registry = "http://" + c.web[lead]
+	return lead
+}
+
+// fleet starts the agents' own beaters, each with the three addresses.
+func (c *trio) fleet() {
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	c.t.Cleanup(func() { cancel(); wg.Wait() })
+	for n := range fleetNodes {
+		b := &lease.Beater{
+			Config:    lease.BeaterConfig{Node: fmt.Sprintf("n%03d", n), Addresses: []string{c.beat[n%3], c.beat[(n+1)%3], c.beat[(n+2)%3]}, BeatInterval: time.Second},
+			Inventory: func() lease.Inventory { return lease.Inventory{Status: lease.Fresh, At: time.Now()} },
+		}
+		wg.Go(func() {
+			if err := b.Run(ctx); err != nil {
+				c.t.Error(err)
+			}
+		})
+	}
+}
+
+// allReady waits until all nodes are READY at the leader.
+func (c *trio) allReady(limit time.Duration) {
+	c.t.Helper()
+	c.eventually(limit, "all are READY", func() error {
+		page, err := getURL(http.DefaultClient, c.stack.registry+"/metrics")
+		if err != nil {
+			return err
+		}
+		if n := len(series(page, "rackpulse_lease_state", `state="READY"`)); n != fleetNodes {
+			return fmt.Errorf("%d are", n)
+		}
+		return nil
+	})
+}
+
+// unharmed holds that no lease was lost and nothing was done to a node.
+func (c *trio) unharmed(what string) {
+	c.t.Helper()
+	out := c.operator("audit", "--limit=10000")
+	if strings.Contains(out, "-> EXPIRED") || strings.Contains(out, "-> SUSPECT") {
+		c.t.Errorf("%s: leases were lost:\n%s", what, tail(out, 20))
+	}
+	if got := c.log.got(); len(got) != 0 {
+		c.t.Errorf("%s: %d calls, such as %q", what, len(got), got[0])
+	}
+}
+
+// operator runs the program with a token that may operate.
+func (c *trio) operator(args ...string) string {
+	c.t.Helper()
+	return c.cli(append(args, "--token-file="+filepath.Join(c.dir, "token"))...)
+}
+
+// following holds what a registry answers that does not lead.
+func (c *trio) following(i, lead int) {
+	c.t.Helper()
+	c.eventually(10*time.Second, "the follower names the leader", func() error {
+		_, err := getURL(http.DefaultClient, "http://"+c.web[i]+"/-/ready")
+		if err == nil || !strings.Contains(err.Error(), "503") || !strings.Contains(err.Error(), "the leader is "+c.web[lead]) {
+			return fmt.Errorf("it says %v", err)
+		}
+		return nil
+	})
+	page, err := getURL(http.DefaultClient, "http://"+c.web[i]+"/metrics")
+	if err != nil || strings.Contains(page, "rackpulse_lease_") || strings.Contains(page, "rackpulse_node_info") {
+		c.t.Errorf("the follower shows leases, or nothing (%v)", err)
+	}
+	out, err := exec.Command(binary(c.t), "nodes", "--registry.url=http://"+c.web[i], "--token-file="+filepath.Join(c.dir, "token")).CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "is not leading; the leader is "+c.web[lead]) {
+		c.t.Errorf("nodes of the follower: %s", out)
+	}
+}
+
+// TestE2ERegistries takes etcd and leaders away from 200 nodes with three
+// registries: nobody is suspected, lost or acted on.
+func TestE2ERegistries(t *testing.T) {
+	afterMeasuring(t)
+	c := startTrio(t)
+	lead := c.leader(20 * time.Second)
+	c.fleet()
+	c.allReady(40 * time.Second)
+	c.following((lead+1)%3, lead)
+
+	// etcd stands still, then dies and is started again: the same one leads on.
+	c.etcd.signal(syscall.SIGSTOP)
+	time.Sleep(5 * time.Second)
+	c.etcd.signal(syscall.SIGCONT)
+	c.etcd.signal(syscall.SIGKILL)
+	<-c.etcd.done
+	time.Sleep(time.Second)
+	c.startEtcd()
+	time.Sleep(3 * time.Second)
+	if now := c.leader(10 * time.Second); now != lead {
+		t.Errorf("registry %d leads, it was %d", now, lead)
+	}
+	c.allReady(5 * time.Second)
+	c.operator("breaker", "hold", "--reason=is etcd back?") // returns when it is written
+	c.operator("breaker", "reset", "manual", "--reason=it is")
+	c.unharmed("etcd away")
+
+	// The leader is killed.
+	killed := time.Now()
+	c.regs[lead].signal(syscall.SIGKILL)
+	<-c.regs[lead].done
+	second := c.leader(40 * time.Second)
+	leads := time.Since(killed)
+	c.allReady(40 * time.Second)
+	t.Logf("after kill -9 of the leader: another one led after %.1f s, all %d nodes were READY after %.1f s", leads.Seconds(), fleetNodes, time.Since(killed).Seconds())
+	c.unharmed("leader killed")
+	c.startReg(lead)
+	c.following(lead, second)
+
+	// The next leader stands still for longer than its session: it ends itself.
+	c.regs[second].signal(syscall.SIGSTOP)
+	stopped := time.Now()
+	c.awaitOther(second, 40*time.Second)
+	c.allReady(40 * time.Second)
+	t.Logf("after SIGSTOP of the leader: another one led and all were READY after %.1f s", time.Since(stopped).Seconds())
+	c.regs[second].signal(syscall.SIGCONT)
+	c.eventually(15*time.Second, "the former leader ends", func() error {
+		select {
+		case <-c.regs[second].done:
+			return nil
+		default:
+			return fmt.Errorf("it runs")
+		}
+	})
+	if len(c.regs[second].said("leadership lost")) == 0 {
+		t.Error("the former leader did not say why it ended")
+	}
+	c.unharmed("leader stopped")
+
+	// The ledger goes into a file and from there into a bolt.
+	file := filepath.Join(c.dir, "backup")
+	t.Logf("backup: %s", strings.TrimSpace(c.operator("registry", "backup", file)))
+	c.write("bolt.yml", "site_file: site.yml\nstore: {dir: bolt}\ngrpc: {listen: '127.0.0.1:0'}\n")
+	cmd := exec.Command(binary(t), "registry", "restore", file, "--config.file=bolt.yml")
+	cmd.Dir = c.dir
+	out, err := cmd.CombinedOutput()
+	if err != nil || !strings.Contains(string(out), fmt.Sprintf("restored %d nodes", fleetNodes)) {
+		t.Errorf("restore: %v, %s", err, out)
+	}
+	if out := refuses(t, c.dir, "registry", "restore", file, "--config.file=bolt.yml"); !strings.Contains(out, "the ledger is not empty") {
+		t.Errorf("restore again: %s", out)
+	}
+}
+
+// awaitOther is leader while one registry stands still.
+func (c *trio) awaitOther(stopped int, limit time.Duration) {
+	c.t.Helper()
+	address := c.web[stopped]
+	c.web[stopped] = "127.0.0.1:1" // nobody answers there
+	defer func() { c.web[stopped] = address }()
+	c.leader(limit)
+}
