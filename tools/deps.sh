@@ -18,6 +18,8 @@ need munged munge
 need snmpd snmpd
 need /lib/nut/upsd nut-server
 need ipmi_sim openipmi
+need journalctl systemd
+[[ -x /usr/lib/systemd/systemd-journal-remote || -x /lib/systemd/systemd-journal-remote ]] || want+=(systemd-journal-remote)
 if ((${#want[@]})); then
   sudo=""
   [[ $(id -u) == 0 ]] || sudo=$(command -v sudo || true)

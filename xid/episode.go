@@ -11,7 +11,8 @@ import (
 // a day, are one episode. A bad link can write thousands of lines; an
 // uncorrectable error writes 48, 63 and 94 within milliseconds.
 const (
-	episodeGap  = time.Minute
+	// EpisodeGap is the longest time between two events of one episode.
+	EpisodeGap  = time.Minute
 	episodeSame = 24 * time.Hour
 )
 
@@ -94,7 +95,7 @@ func (c *Catalogue) Episodes(events []Event) []Episode {
 // something within a minute, else the newest with the same code within a day.
 func find(episodes []Episode, open []int, e Event, at clock) int {
 	for _, i := range slices.Backward(open) {
-		if episodes[i].last.within(at, episodeGap) {
+		if episodes[i].last.within(at, EpisodeGap) {
 			return i
 		}
 	}
@@ -139,13 +140,13 @@ func (c *Catalogue) join(ep *Episode, e Event, at clock) {
 // consequence says whether an event follows another one by its nature. 154
 // only tells what another XID made necessary.
 func (c *Catalogue) consequence(e Event) bool {
-	return e.Kind == KindXID && (c.xids[e.Code].Consequence || e.Code == recoveryCode || e.CausedBy != 0)
+	return e.Kind == KindXID && (c.xids[e.Code].Consequence || e.Code == RecoveryCode || e.CausedBy != 0)
 }
 
 // codeOf and kindOf count a GPU that left the bus as XID 79, with or without number.
 func codeOf(e Event) int {
 	if e.Kind == KindOffBus {
-		return offBusCode
+		return OffBusCode
 	}
 	return e.Code
 }

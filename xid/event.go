@@ -23,8 +23,10 @@ const (
 )
 
 const (
-	recoveryCode = 154
-	offBusCode   = 79
+	// RecoveryCode is the XID by which the driver says what the GPU needs now.
+	RecoveryCode = 154
+	// OffBusCode is the XID of a GPU that left the bus.
+	OffBusCode   = 79
 	maxLine      = 8 << 10 // bytes of a line that are looked at; printk cuts at about 1 KiB
 	maxEventText = 512     // bytes of text that an event keeps
 )
@@ -48,6 +50,9 @@ type Event struct {
 	Process  string `json:"process,omitempty"`
 	// Word is Fatal or Non-fatal where an SXid says so.
 	Word string `json:"word,omitempty"`
+	// Detail says that the line adds to the SXid of the line before: its severity
+	// and registers.
+	Detail bool `json:"detail,omitempty"`
 	// Recovery is what XID 154 says is needed now, for example "GPU Reset Required".
 	Recovery string `json:"recovery,omitempty"`
 	// Driver is the version of the node's driver where it is known, for example
@@ -61,8 +66,9 @@ type Event struct {
 }
 
 var (
-	xidForm = regexp.MustCompile(`^Xid \((?:PCI:)?([0-9A-Fa-f:.]{5,20})(?: GPU-I:(\d{1,3}))?[^)]{0,64}\)[^:]{0,64}: (\d{1,5})(?:, ?(.*)|\s*)$`)
-	sxForm  = regexp.MustCompile(`^(nvidia-nvswitch\d{1,4}): SXid \((?:PCI:)?([0-9A-Fa-f:.]{5,20})\): (\d{1,5})(?:, ?(.*)|\s*)$`)
+	xidForm = regexp.MustCompile(`(?s)^Xid \((?:PCI:)?([0-9A-Fa-f:.]{5,20})(?: GPU-I:(\d{1,3}))?[^)]{0,64}\)[^:]{0,64}: (\d{1,5})(?:, ?(.*)|\s*)$`)
+	sxForm  = regexp.MustCompile(`(?s)^(nvidia-nvswitch\d{1,4}): SXid \((?:PCI:)?([0-9A-Fa-f:.]{5,20})\): (\d{1,5})(?:, ?(.*)|\s*)$`)
+	sxMore  = regexp.MustCompile(`^(Severity \d|Data \{)`)
 	sxWord  = regexp.MustCompile(`^(Fatal|Non-fatal|Nonfatal)\b`)
 	pidForm = regexp.MustCompile(`^pid=(?:(\d{1,10})|'?<?unknown>?'?),? ?(?:name=([^,]{0,64}),? ?)?`)
 	cause   = regexp.MustCompile(`caused by previous Xid (\d{1,5})`)
@@ -80,6 +86,7 @@ var (
 		{"rm_init_adapter(", KindInitFailed},
 		{"RmInitAdapter: Cannot initialize GSP firmware", KindInitFailed},
 		{"osInitNvMapping: *** Cannot attach gpu", KindInitFailed},
+		{"bailing out of RmInitAdapter", KindInitFailed},
 	}
 )
 
@@ -125,6 +132,9 @@ func header(line string) (string, Event, bool) {
 }
 
 func (e *Event) nvrm(msg string) bool {
+	if i := strings.Index(msg, "NVRM: Xid ("); i > 0 { // a message of several lines
+		msg = msg[i+len("NVRM: "):]
+	}
 	m := xidForm.FindStringSubmatch(msg)
 	if m == nil {
 		return e.withoutNumber(msg)
@@ -157,7 +167,7 @@ func (e *Event) details(text string) {
 		e.CausedBy, _ = strconv.Atoi(m[1])
 	}
 	switch {
-	case e.Code == recoveryCode:
+	case e.Code == RecoveryCode:
 		if m := action.FindStringSubmatch(text); m != nil {
 			e.Recovery = printable(m[2])
 		}
@@ -194,6 +204,7 @@ func (e *Event) nvswitch(msg string) bool {
 	e.Kind, e.Device = KindSXid, m[1]
 	e.Code, _ = strconv.Atoi(m[3]) // at most five digits
 	e.Word = sxWord.FindString(m[4])
+	e.Detail = sxMore.MatchString(m[4])
 	e.Text = printable(m[4])
 	return e.Code > 0
 }

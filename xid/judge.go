@@ -32,7 +32,7 @@ func (c *Catalogue) Judge(e Event) Verdict {
 		return Verdict{Name: fmt.Sprintf("unknown XID %d", e.Code)}
 	}
 	switch {
-	case e.Code == recoveryCode:
+	case e.Code == RecoveryCode:
 		if r, ok := c.recovery[strings.ToLower(e.Recovery)]; ok {
 			return verdict(r, "the driver's text")
 		}

@@ -21,6 +21,7 @@ func summary(e Event) string {
 	add("pid=%d", e.PID != 0, e.PID)
 	add("name=%s", e.Process != "", e.Process)
 	add("word=%s", e.Word != "", e.Word)
+	add("%s", e.Detail, "detail")
 	add("to=%s", e.Recovery != "", e.Recovery)
 	add("by=%d", e.CausedBy != 0, e.CausedBy)
 	if e.Instance != nil {
@@ -100,8 +101,8 @@ var lines = []struct{ line, want string }{
 	// NVSwitch.
 	{`nvidia-nvswitch2: SXid (PCI:0000:85:00.0): 12028, Non-fatal, Link 61 egress non-posted PRIV error`, `sxid 12028 00000000:85:00.0 dev=nvidia-nvswitch2 word=Non-fatal`},
 	{`nvidia-nvswitch0: SXid (PCI:0000:c4:00.0): 20034, Fatal, Link 30 LTSSM Fault Up`, `sxid 20034 00000000:C4:00.0 dev=nvidia-nvswitch0 word=Fatal`},
-	{`[   38.174242] nvidia-nvswitch3: SXid (PCI:0000:04:00.0): 22013, Severity 0 Engine instance 44 Sub-engine instance 00`, `sxid 22013 00000000:04:00.0 dev=nvidia-nvswitch3 up=38.174242s`},
-	{`kern  :err   : 2025-01-25T10:34:54,859532+00:00 nvidia-nvswitch1: SXid (PCI:0000:84:00.0): 12028, Data {0x000001c0, 0x00bd5c8a}`, `sxid 12028 00000000:84:00.0 dev=nvidia-nvswitch1 @2025-01-25T10:34:54.859532Z`},
+	{`[   38.174242] nvidia-nvswitch3: SXid (PCI:0000:04:00.0): 22013, Severity 0 Engine instance 44 Sub-engine instance 00`, `sxid 22013 00000000:04:00.0 dev=nvidia-nvswitch3 detail up=38.174242s`},
+	{`kern  :err   : 2025-01-25T10:34:54,859532+00:00 nvidia-nvswitch1: SXid (PCI:0000:84:00.0): 12028, Data {0x000001c0, 0x00bd5c8a}`, `sxid 12028 00000000:84:00.0 dev=nvidia-nvswitch1 detail @2025-01-25T10:34:54.859532Z`},
 	// What stands before the message.
 	{`[  885.242168] NVRM: Xid (PCI:0000:0a:00): 79, x`, `xid 79 00000000:0A:00.0 up=14m45.242168s`},
 	{`[  885.242168][ T1234] NVRM: Xid (PCI:0000:0a:00): 79, x`, `xid 79 00000000:0A:00.0 up=14m45.242168s`},
@@ -119,6 +120,19 @@ var lines = []struct{ line, want string }{
 	{`1714557600.250000 gpu1 kernel: NVRM: Xid (PCI:0000:0a:00): 79, x`, `xid 79 00000000:0A:00.0 @2024-05-01T10:00:00.25Z`},
 	{`kernel: NVRM: Xid (PCI:0000:0a:00): 79, x`, `xid 79 00000000:0A:00.0`},
 	{`{"_TRANSPORT":"kernel","__REALTIME_TIMESTAMP":"1714557600250000","MESSAGE":"NVRM: Xid (PCI:0000:0a:00): 79, x"}`, `xid 79 00000000:0A:00.0 @2024-05-01T10:00:00.25Z`},
+	// Forms of other systems: a month in another language, a day without its blank, Talos.
+	{`paź  7 06:01:02 wezel3 kernel: NVRM: Xid (PCI:0000:0a:00): 109, pid=7, name=modprobe, channel 0x00000007`, `xid 109 00000000:0A:00.0 pid=7 name=modprobe`},
+	{`sept. 28 06:01:02 noeud3 kernel: NVRM: Xid (PCI:0000:0a:00): 62, 22aa 0000`, `xid 62 00000000:0A:00.0`},
+	{`12月 05 06:01:02 node3 kernel: NVRM: Xid (PCI:0000:0a:00): 79, x`, `xid 79 00000000:0A:00.0`},
+	{`Oct 7 06:01:02 node3 kernel: NVRM: Xid (PCI:0000:0a:00): 79`, `xid 79 00000000:0A:00.0 @0000-10-07T06:01:02Z`},
+	{`10.1.2.3: kern: warning: [2026-10-07T06:01:02.250000001Z]: NVRM: Xid (PCI:0000:0a:00): 119, pid=7, name=x, Timeout`, `xid 119 00000000:0A:00.0 pid=7 name=x @2026-10-07T06:01:02.250000001Z`},
+	{`kern:    err: [2026-10-07T06:01:02Z]: NVRM: Xid (PCI:0000:0a:00): 79, x`, `xid 79 00000000:0A:00.0 @2026-10-07T06:01:02Z`},
+	{`Oct  7 06:01:02 node3 kernel: NVRM: RmInitAdapter: osInitNvMapping failed, bailing out of RmInitAdapter`, `init-failed 0  @0000-10-07T06:01:02Z`},
+	{`NVRM: Xid (PCI:0000:0a:00): 45, pid=7, name=Train::Worker, channel 0x00000002`, `xid 45 00000000:0A:00.0 pid=7 name=Train::Worker`},
+	{`NVRM: Xid (PCI:0000:0a:00): 119, pid=7, name=nvc:[driver]`, `xid 119 00000000:0A:00.0 pid=7 name=nvc:[driver]`},
+	{`{"_TRANSPORT":"kernel","SYSLOG_FACILITY":"0","MESSAGE":[78,86,82,77,58,32,88,105,100,32,40,48,48,48,48,58,48,97,58,48,48,41,58,32,52,51,44,32,112,105,100,61,57,44,32,110,97,109,101,61,255,44,32,120]}`, `xid 43 00000000:0A:00.0 pid=9 name=?`},
+	{`{"_TRANSPORT":"kernel","MESSAGE":"NVRM: Xid (PCI:0000:0a:00): 79, x\nNVRM: more"}`, `xid 79 00000000:0A:00.0`},
+	{`{"_TRANSPORT":"kernel","MESSAGE":"NVRM: The NVIDIA GPU 0000:0a:00.0\nNVRM: Xid (PCI:0000:0a:00): 79, x"}`, `xid 79 00000000:0A:00.0`},
 	{"[    1.000000] NVRM: Xid (PCI:0000:0a:00): 79, x\r\n", `xid 79 00000000:0A:00.0 up=1s`},
 }
 
@@ -153,6 +167,11 @@ func TestParseOthers(t *testing.T) {
 		"Dec  2 11:49:53 gpu1 app: kernel: NVRM: Xid (PCI:0000:0a:00): 79, forged",
 		"my log says NVRM: Xid (PCI:0000:0a:00): 79, quoted",
 		"user  :err   : [  1.000000] NVRM: Xid (PCI:0000:0a:00): 79, forged",
+		"12,1234,885242168,-;NVRM: Xid (PCI:0000:0a:00): 79, forged", "<12>[    1.000000] NVRM: Xid (PCI:0000:0a:00): 79, forged",
+		"10.1.2.3: user: warning: [2026-10-07T06:01:02Z]: NVRM: Xid (PCI:0000:0a:00): 79, forged",
+		"syslog:err   : [    1.000000] NVRM: Xid (PCI:0000:0a:00): 79, forged",
+		`{"_TRANSPORT":"kernel","SYSLOG_FACILITY":"1","MESSAGE":"NVRM: Xid (PCI:0000:0a:00): 79, forged"}`,
+		`{"_TRANSPORT":"kernel","MESSAGE":null}`, `{"_TRANSPORT":"kernel","MESSAGE":[78,86,300]}`,
 		`{"_TRANSPORT":"stdout","MESSAGE":"NVRM: Xid (PCI:0000:0a:00): 79, forged"}`,
 		`{"SYSLOG_IDENTIFIER":"app","MESSAGE":"NVRM: Xid (PCI:0000:0a:00): 79, forged"}`,
 		`{"MESSAGE":`, `{"_TRANSPORT":"kernel","MESSAGE":[78,86]}`,

@@ -12,15 +12,16 @@ import (
 
 // The parts that may stand before the kernel's message, in any order.
 var (
-	kmsgPart     = regexp.MustCompile(`^\d{1,4},\d{1,20},(\d{1,18}),[^;]{0,64};`) // level, sequence, microseconds
-	levelPart    = regexp.MustCompile(`^<\d{1,3}>`)
+	kmsgPart     = regexp.MustCompile(`^[0-7],\d{1,20},(\d{1,18}),[^;]{0,64};`) // level, sequence, microseconds; 8 and more are programs
+	levelPart    = regexp.MustCompile(`^<[0-7]>`)
 	uptimePart   = regexp.MustCompile(`^\[ *(\d{1,10})\.(\d{6})\] ?`)
 	callerPart   = regexp.MustCompile(`^\[ *[TC]\d{1,10}\] ?`)
 	deltaPart    = regexp.MustCompile(`^\[[ <]*\+?\d{1,10}\.\d{6}>?\] ?`)
 	bracketPart  = regexp.MustCompile(`^\[([A-Z][^\]]{8,30})\] ?`) // dmesg -T and -e
 	facilityPart = regexp.MustCompile(`^kern +:[a-z]{3,6} *: `)    // dmesg -x
 	isoPart      = regexp.MustCompile(`^(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) )?(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)(?:[.,](\d{1,9}))? ?(Z|UTC|[+-]\d\d:?\d\d)? ?`)
-	syslogPart   = regexp.MustCompile(`^[A-Z][a-z]{2} [ 0-3]\d \d\d:\d\d:\d\d(?:\.\d{1,9})? `)
+	syslogPart   = regexp.MustCompile(`^[\pL\d.]{2,16} (?:[ 0-3]\d|\d) \d\d:\d\d:\d\d(?:\.\d{1,9})? `) // the month in any language
+	talosPart    = regexp.MustCompile(`^(?:[A-Za-z0-9._:-]{1,255}: )?kern: +[a-z]{3,7}: +\[([0-9T:.-]{19,29}Z)\]: `)
 	unixPart     = regexp.MustCompile(`^(\d{9,11})\.(\d{6}) `)
 	kernelPart   = regexp.MustCompile(`^(?:[A-Za-z0-9._-]{1,255} )?kernel(?:\[0\])?: ?`)
 )
@@ -65,7 +66,11 @@ func timePart(s string, e *Event) int {
 		return e.setTime(len(m[0]), m[1]+"T"+m[2]+fraction(m[3])+zone(m[4]), "2006-01-02T15:04:05Z07:00")
 	}
 	if m := syslogPart.FindString(s); m != "" {
-		return e.setTime(len(m), strings.TrimSpace(m), time.Stamp)
+		e.setTime(len(m), strings.TrimSpace(m), time.Stamp)
+		return len(m) // a month in another language is no time, but no forgery either
+	}
+	if m := talosPart.FindStringSubmatch(s); m != nil {
+		return e.setTime(len(m[0]), m[1], time.RFC3339Nano)
 	}
 	if m := bracketPart.FindStringSubmatch(s); m != nil {
 		return e.setTime(len(m[0]), m[1], time.ANSIC, "Jan_2 15:04")
@@ -115,23 +120,50 @@ func zone(s string) string {
 }
 
 // journalJSON reads a line of "journalctl -o json"; empty unless the kernel
-// wrote the message.
+// wrote the message. What programs write into /dev/kmsg has the kernel's
+// transport, but not its facility, 0.
 func journalJSON(line string) (string, time.Time) {
 	var entry struct {
-		Message   string `json:"MESSAGE"`
-		Transport string `json:"_TRANSPORT"`
-		Ident     string `json:"SYSLOG_IDENTIFIER"`
-		Micros    string `json:"__REALTIME_TIMESTAMP"`
+		Message   journalText `json:"MESSAGE"`
+		Transport string      `json:"_TRANSPORT"`
+		Ident     string      `json:"SYSLOG_IDENTIFIER"`
+		Facility  string      `json:"SYSLOG_FACILITY"`
+		Micros    string      `json:"__REALTIME_TIMESTAMP"`
 	}
 	if json.Unmarshal([]byte(line), &entry) != nil || entry.Transport != "" && entry.Transport != "kernel" {
 		return "", time.Time{}
 	}
-	if entry.Transport == "" && entry.Ident != "kernel" {
+	if entry.Transport == "" && entry.Ident != "kernel" || entry.Facility != "" && entry.Facility != "0" {
 		return "", time.Time{}
 	}
 	var at time.Time
 	if n, err := strconv.ParseInt(entry.Micros, 10, 64); err == nil && n > 0 {
 		at = time.UnixMicro(n).UTC()
 	}
-	return entry.Message, at
+	return string(entry.Message), at
 }
+
+// journalText is a field of a journal's JSON: a string, or the array of its
+// bytes where it is not printable, as with the name of a process.
+type journalText string
+
+func (t *journalText) UnmarshalJSON(data []byte) error {
+	var s string
+	if err := json.Unmarshal(data, &s); err == nil {
+		*t = journalText(s)
+		return nil
+	}
+	var numbers []uint8Number
+	if err := json.Unmarshal(data, &numbers); err != nil {
+		return err
+	}
+	text := make([]byte, len(numbers))
+	for i, n := range numbers {
+		text[i] = byte(n)
+	}
+	*t = journalText(text)
+	return nil
+}
+
+// uint8Number keeps encoding/json from taking a list of bytes for base64.
+type uint8Number uint8

@@ -18,17 +18,23 @@ var (
 	loading  = regexp.MustCompile(`^NVRM: loading NVIDIA UNIX .{0,80}?\b(\d{3}\.\d{2,3}(?:\.\d{2})?)\b`)
 )
 
-// Scanner reads the events of a log. Lines may have any length; only the first
-// 8 KiB of each are kept.
-type Scanner struct {
-	in     *bufio.Reader
-	now    time.Time
-	event  Event
+// Decoder reads the lines of one log in their order: what a line leaves open,
+// such as the GPU or the driver's version, it takes from the lines before.
+type Decoder struct {
 	driver string
 	gpu    string // named by a line before, its message still open
 	apart  int
-	lines  int
-	err    error
+}
+
+// Scanner reads the events of a log. Lines may have any length; only the first
+// 8 KiB of each are kept.
+type Scanner struct {
+	in      *bufio.Reader
+	now     time.Time
+	decoder Decoder
+	event   Event
+	lines   int
+	err     error
 }
 
 // NewScanner reads r. A time without a year gets the last year in which it is
@@ -46,42 +52,42 @@ func (s *Scanner) Scan() bool {
 			return false
 		}
 		s.lines++
-		if s.read(line) {
+		if e, ok := s.decoder.Line(line); ok {
+			if e.Time.Year() == 0 && !s.now.IsZero() {
+				e.Time = withYear(e.Time, s.now)
+			}
+			s.event = e
 			return true
 		}
 	}
 	return false
 }
 
-// read takes one line and says whether it is an event.
-func (s *Scanner) read(line string) bool {
+// Line takes the next line and says whether it is an event.
+func (d *Decoder) Line(line string) (Event, bool) {
 	msg, _, ok := header(line)
 	if !ok {
-		return false
+		return Event{}, false
 	}
 	if m := loading.FindStringSubmatch(msg); m != nil {
-		s.driver = m[1]
-		return false
+		d.driver = m[1]
+		return Event{}, false
 	}
 	e, ok := Parse(line)
 	if !ok {
-		s.apart++
+		d.apart++
 		if m := namesGPU.FindStringSubmatch(msg); m != nil {
-			s.gpu, _ = NormalizePCI(m[1])
-			s.apart = 0
+			d.gpu, _ = NormalizePCI(m[1])
+			d.apart = 0
 		}
-		return false
+		return Event{}, false
 	}
-	if e.PCI == "" && e.Kind == KindOffBus && s.apart < maxApart {
-		e.PCI = s.gpu
+	if e.PCI == "" && e.Kind == KindOffBus && d.apart < maxApart {
+		e.PCI = d.gpu
 	}
-	s.gpu = ""
-	if e.Time.Year() == 0 && !s.now.IsZero() {
-		e.Time = withYear(e.Time, s.now)
-	}
-	e.Driver = s.driver
-	s.event = e
-	return true
+	d.gpu = ""
+	e.Driver = d.driver
+	return e, true
 }
 
 // Event is the event that Scan found.

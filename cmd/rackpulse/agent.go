@@ -36,6 +36,7 @@ type agent struct {
 	store    *collector.Store
 	ids      *identities
 	gpu      *gpu.Runner         // nil: samples no GPUs
+	klog     *gpu.KernelLog      // nil: no GPUs and no log, or gpu reads it
 	facility *facility.Runner    // nil: polls no devices
 	beater   *lease.Beater       // nil: no registry
 	pusher   *collector.Pusher   // nil: is scraped
@@ -66,6 +67,9 @@ func newAgent(cfg *agentConfig, known *site.Site, hall *sim.Hall, hallSite *site
 	var errs []error
 	if cfg.wantsGPU() {
 		errs = append(errs, a.addGPU(known, hallSite))
+	}
+	if cfg.wantsKernelLog() {
+		errs = append(errs, a.addKernelLog())
 	}
 	if len(cfg.Facility) > 0 {
 		errs = append(errs, a.addFacility(hallSite))
@@ -111,6 +115,13 @@ func (a *agent) addGPU(known, hallSite *site.Site) error {
 	return err
 }
 
+// addKernelLog reads the driver's errors where nothing else of the GPUs is read.
+func (a *agent) addKernelLog() error {
+	reader, err := gpu.NewKernelLog(a.cfg.gpuConfig(), gpu.Deps{Logger: a.logger, Store: a.store, StateDir: a.cfg.StateDir})
+	a.klog = reader
+	return err
+}
+
 func (a *agent) addFacility(hallSite *site.Site) error {
 	deps := facility.Deps{Store: a.store, Logger: a.logger, Device: a.ids.device}
 	if a.hall != nil {
@@ -135,6 +146,9 @@ func (a *agent) actors() []actor {
 	}
 	if a.gpu != nil {
 		out = append(out, actor{name: "gpu", run: a.gpu.Run})
+	}
+	if a.klog != nil {
+		out = append(out, actor{name: "kernel log", run: a.klog.Run})
 	}
 	if a.facility != nil {
 		out = append(out,
@@ -313,7 +327,7 @@ func (a *agent) reload(next *agentConfig) error {
 	if next.Node != a.cfg.Node || strings.Join(next.Registry.Addresses, ",") != strings.Join(a.cfg.Registry.Addresses, ",") {
 		return errors.New("node and registry cannot change without a restart")
 	}
-	if (a.gpu == nil) != !next.wantsGPU() || (a.facility == nil) != (len(next.Facility) == 0) {
+	if (a.gpu == nil) != !next.wantsGPU() || (a.klog == nil) != !next.wantsKernelLog() || (a.facility == nil) != (len(next.Facility) == 0) {
 		return errors.New("adding or dropping the gpu or the facility part needs a restart")
 	}
 	if !reflect.DeepEqual(next.Push, a.cfg.Push) {
@@ -324,6 +338,11 @@ func (a *agent) reload(next *agentConfig) error {
 	}
 	if a.gpu != nil {
 		if err := a.gpu.Apply(next.gpuConfig()); err != nil {
+			return err
+		}
+	}
+	if a.klog != nil {
+		if err := a.klog.Apply(next.gpuConfig()); err != nil {
 			return err
 		}
 	}

@@ -98,6 +98,7 @@ func loadAgentConfig(path string) (*agentConfig, error) {
 	}
 	if cfg.GPU != nil {
 		cfg.GPU.CountersFile = config.Resolve(path, cfg.GPU.CountersFile)
+		cfg.GPU.XIDOverridesFile = config.Resolve(path, cfg.GPU.XIDOverridesFile)
 	}
 	for i := range cfg.Facility {
 		cfg.Facility[i].ProfileFile = config.Resolve(path, cfg.Facility[i].ProfileFile)
@@ -115,6 +116,15 @@ func (c *agentConfig) wantsGPU() bool {
 		return len(c.Facility) == 0
 	}
 	return c.GPU.Source != "none"
+}
+
+// wantsKernelLog tells whether this agent reads the kernel log although it samples
+// no GPUs: where it is told which log.
+func (c *agentConfig) wantsKernelLog() bool {
+	if c.GPU == nil || c.wantsGPU() {
+		return false
+	}
+	return c.GPU.KernelLog != "" && c.GPU.KernelLog != "auto" && c.GPU.KernelLog != "none"
 }
 
 func (c *agentConfig) gpuConfig() gpu.Config {

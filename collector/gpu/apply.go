@@ -19,6 +19,7 @@ func (r *Runner) Apply(cfg Config) error {
 		return err
 	}
 	r.settings.Store(s)
+	r.log.use(s)
 	select {
 	case r.wake <- struct{}{}:
 	default:

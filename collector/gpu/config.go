@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/rackpulse/rackpulse/xid"
 )
 
 // Config is the part "gpu" of an agent's configuration. The zero value means the
@@ -45,6 +47,12 @@ type Config struct {
 	Devices string `yaml:"devices"`
 	// Exclude are ids of GPUs and instances that are not read.
 	Exclude []string `yaml:"exclude"`
+	// KernelLog is where driver errors are read besides: "auto", "kmsg", "journal",
+	// "none" or the absolute path of a log file; empty: auto, which is kmsg, else
+	// the journal.
+	KernelLog string `yaml:"kernel_log"`
+	// XIDOverridesFile changes the catalogue of XIDs; empty: nothing is changed.
+	XIDOverridesFile string `yaml:"xid_overrides_file"`
 	// DCGM belongs to the source dcgm.
 	DCGM DCGMConfig `yaml:"dcgm"`
 	// Processes says what is shown of single processes.
@@ -103,6 +111,9 @@ func (c Config) withDefaults() Config {
 	if c.DCGM.HealthInterval == 0 {
 		c.DCGM.HealthInterval = time.Minute
 	}
+	if c.KernelLog == "" {
+		c.KernelLog = "auto"
+	}
 	if c.HostnameLabel == "" {
 		c.HostnameLabel = "Hostname"
 	}
@@ -119,6 +130,8 @@ type settings struct {
 	source   SourceConfig
 	// selection is made of cfg.Devices and cfg.Exclude.
 	selection *selection
+	// catalogue is that of XIDs, with the site's changes.
+	catalogue *xid.Catalogue
 }
 
 // newSettings validates a configuration as a whole. Errors name the key.
@@ -157,6 +170,9 @@ func newSettings(cfg Config, simulate SimFunc) (*settings, error) {
 		CallBudget: cmp.Or(cfg.callBudget, callBudget), ProcessInterval: processInterval, Sim: simulate,
 	}}
 	set.take(c)
+	if err := set.loadLog(simulate != nil); err != nil {
+		return nil, err
+	}
 	return set, nil
 }
 

@@ -80,7 +80,7 @@ func (l *deviceLabels) same(d *Device) bool {
 // points returns the points of one sample, those of slow fields apart. A lost GPU
 // has rackpulse_gpu_up 0 and nothing else; missing are GPUs that the sample does
 // not have.
-func (c *converter) points(s *Sample, missing []*knownGPU, xids *xidCounters) (points, slow []collector.Point) {
+func (c *converter) points(s *Sample, missing []*knownGPU, xids *xidBook) (points, slow []collector.Point) {
 	if s.Driver != c.driver {
 		c.driver = s.Driver
 		clear(c.devices)
@@ -155,7 +155,7 @@ func (c *converter) fieldPoints(points, slow []collector.Point, d *Device, l *de
 
 // xidPoints appends the latest XID of a GPU whose source has no value of it any more.
 // Like in dcgm-exporter there is none until the first XID.
-func (c *converter) xidPoints(points []collector.Point, d *Device, l *deviceLabels, xids *xidCounters) []collector.Point {
+func (c *converter) xidPoints(points []collector.Point, d *Device, l *deviceLabels, xids *xidBook) []collector.Point {
 	code, ok := xids.last(d.UUID)
 	if !ok || d.value(fieldXID) != nil {
 		return points

@@ -106,7 +106,7 @@ func TestTwoNames(t *testing.T) {
 		t.Fatal(err)
 	}
 	conv := newConverter(newLayout(c, "none"), "h", newExpCounts(time.Minute), newDerived())
-	points, slow := conv.points(&Sample{At: time.Now(), Driver: "550.1", Devices: []Device{device(0, Value{Field: fieldTemp, V: 41})}}, nil, newXIDCounters())
+	points, slow := conv.points(&Sample{At: time.Now(), Driver: "550.1", Devices: []Device{device(0, Value{Field: fieldTemp, V: 41})}}, nil, newXIDBook())
 	var got []string
 	for _, p := range append(points, slow...) {
 		if p.Value == 41 {

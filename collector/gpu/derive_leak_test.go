@@ -16,7 +16,7 @@ func TestLeakedMemory(t *testing.T) {
 	// leaked makes a sample and returns the leak in MiB, -1: absent.
 	leaked := func(values ...Value) float64 {
 		at = at.Add(time.Second)
-		points, _ := conv.points(&Sample{At: at, Devices: []Device{device(0, values...)}}, nil, newXIDCounters())
+		points, _ := conv.points(&Sample{At: at, Devices: []Device{device(0, values...)}}, nil, newXIDBook())
 		for _, p := range points {
 			if p.Desc.Name == name {
 				return p.Value / (1 << 20)

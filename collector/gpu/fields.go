@@ -9,7 +9,6 @@ import (
 	"sync"
 
 	"github.com/rackpulse/rackpulse/collector"
-	"github.com/rackpulse/rackpulse/xid"
 )
 
 // Fields that are read whatever the counters file says, because families of our
@@ -167,13 +166,6 @@ var throttleReasons = []struct {
 	{0x80, "hw_power_brake"},
 	{0x100, "display_clock"},
 }
-
-// criticalXIDs start at 0 for every GPU, so that the first event is an increase.
-// The codes that need a reset, a drain or a replacement in NVIDIA's catalogue or
-// in the fatal lists of the node agents of AWS and Azure; 63, 92 and 94 are the
-// early signs of failing memory. The catalogue is read at the first use, for only
-// an agent needs it.
-var criticalXIDs = sync.OnceValue(xid.Counted)
 
 // The families besides DCGM_FI_*. A GPU is named by UUID and gpu; node and
 // rack_id are added at rendering.

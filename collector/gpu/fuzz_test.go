@@ -89,7 +89,7 @@ func FuzzFrames(f *testing.F) {
 			t.Fatal(err)
 		}
 		var slow slowValues
-		xids := newXIDCounters()
+		xids := newXIDBook()
 		for range 8 {
 			var resp response
 			if err := r.read(&resp); err != nil {
@@ -105,7 +105,7 @@ func FuzzFrames(f *testing.F) {
 				t.Fatal(err)
 			}
 			for _, e := range resp.Sample.XIDs {
-				xids.add(e, resp.Sample.At)
+				xids.driver(e, resp.Sample.At)
 			}
 			points, slow := conv.points(resp.Sample, missing, xids)
 			store.Put(collector.Snapshot{Source: sourceName, Interval: time.Second, Points: append(points, slow...)})

@@ -163,6 +163,7 @@ func start(t *testing.T, cfg Config, deps Deps) (*Runner, *recorder) {
 	if deps.Hostname == "" {
 		deps.Hostname = "vm"
 	}
+	deps.quietLog = true // not this machine's
 	r, err := New(cfg, deps)
 	if err != nil {
 		t.Fatal(err)

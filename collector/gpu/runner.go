@@ -44,6 +44,7 @@ type Store interface {
 	Put(snap collector.Snapshot)
 	SetStatus(source string, st collector.Status)
 	SetSimulated(layer string, simulated bool)
+	Remove(source string)
 }
 
 // Deps are what a Runner needs from its surroundings.
@@ -62,6 +63,8 @@ type Deps struct {
 	// ChildCommand starts a child process that calls ChildMain; empty: this
 	// program with the argument "gpu-child".
 	ChildCommand []string
+
+	quietLog bool // for tests: auto reads no kernel log
 }
 
 // Runner samples the GPUs of this node: it chooses the source, reads it every
@@ -75,6 +78,8 @@ type Runner struct {
 	inv      atomic.Pointer[inventory]
 	commands chan command
 	released atomic.Pointer[release] // nil: they are ours
+	log      *KernelLog
+	xids     *xidBook
 
 	// The rest belongs to Run's goroutine.
 	sel       *selector
@@ -86,7 +91,6 @@ type Runner struct {
 	simKnown  *knownGPUs             // never written to the state directory
 	health    map[string]HealthCheck // the latest by UUID
 	simulated bool                   // the latest sample came from the simulator
-	xids      *xidCounters
 	restarts  map[string]float64
 	status    collector.Status
 	events    eventState // last published
@@ -126,7 +130,7 @@ func New(cfg Config, deps Deps) (*Runner, error) {
 		wake:     make(chan struct{}, 1),
 		commands: make(chan command),
 		simKnown: &knownGPUs{gpus: make(map[string]*knownGPU)},
-		xids:     newXIDCounters(),
+		xids:     newXIDBook(),
 		derived:  newDerived(),
 		restarts: make(map[string]float64),
 		health:   make(map[string]HealthCheck),
@@ -138,6 +142,8 @@ func New(cfg Config, deps Deps) (*Runner, error) {
 	if err != nil { // a cache: go on without
 		level.Warn(r.logger).Log("msg", "list of known GPUs not read", "err", err)
 	}
+	r.xids.remember(r.known)
+	r.log = newKernelLog(s, deps, r.xids)
 	r.inv.Store(&inventory{reason: "not sampled yet"})
 	return r, nil
 }
@@ -145,6 +151,12 @@ func New(cfg Config, deps Deps) (*Runner, error) {
 // Run samples until ctx is done and then gives all handles back. Its error is
 // always nil: whatever fails is published and tried again.
 func (r *Runner) Run(ctx context.Context) error {
+	logDone := make(chan struct{})
+	go func() {
+		defer close(logDone)
+		r.log.Run(ctx)
+	}()
+	defer func() { <-logDone }()
 	s := r.settings.Load()
 	r.use(ctx, s)
 	ticker := time.NewTicker(s.cfg.Interval)
@@ -275,8 +287,7 @@ func (r *Runner) publish(sample *Sample, now time.Time) {
 	simulated := r.sel.name() == simName
 	if simulated != r.simulated { // neither's GPUs are the other's
 		r.simulated = simulated
-		r.xids = newXIDCounters()
-		r.events.changed = true
+		r.xids.reset()
 	}
 	known := r.known
 	if simulated {
@@ -293,12 +304,14 @@ func (r *Runner) publish(sample *Sample, now time.Time) {
 		level.Warn(r.logger).Log("msg", "list of known GPUs not written", "err", err)
 	}
 	missing = r.selectDevices(sample, missing)
+	r.xids.devices(sample.Devices)
 	for _, e := range sample.XIDs {
-		level.Warn(r.logger).Log("msg", "driver error", "xid", e.Code, "gpu", e.UUID)
-		r.xids.add(e, sample.At)
-		r.events.changed = true
+		if r.xids.driver(e, sample.At) {
+			level.Warn(r.logger).Log("msg", "driver error", "xid", e.Code, "gpu", e.UUID)
+		}
 	}
-	uuids := r.present(sample.Devices)
+	r.xids.publish(r.deps.Store)
+	uuids := present(sample.Devices)
 	sample.Devices = slices.DeleteFunc(sample.Devices, func(d Device) bool { return d.Skipped })
 	r.inv.Store(&inventory{uuids: uuids, at: now}) // who sees the page finds them there
 	r.deps.Store.SetSimulated(sourceName, simulated)
@@ -361,7 +374,6 @@ func (r *Runner) publishEvents() {
 	for _, end := range endReasons {
 		points = append(points, collector.Point{Desc: descRestarts, Values: []string{end}, Value: r.restarts[end]})
 	}
-	r.deps.Store.Put(collector.Snapshot{Source: eventsName, At: time.Now(), Interval: neverOld,
-		Points: r.xids.points(r.countersPoints(points))})
+	r.deps.Store.Put(collector.Snapshot{Source: eventsName, At: time.Now(), Interval: neverOld, Points: r.countersPoints(points)})
 	r.events = eventState{published: true, abandoned: abandoned}
 }

@@ -198,20 +198,11 @@ func (r *Runner) selectDevices(sample *Sample, missing []*knownGPU) []*knownGPU 
 	})
 }
 
-// present returns the sorted UUIDs of the GPUs that answer, and begins the XID
-// counters of new ones.
-func (r *Runner) present(devices []Device) []string {
+// present returns the sorted UUIDs of the GPUs that answer.
+func present(devices []Device) []string {
 	uuids := make([]string, 0, len(devices))
 	for i := range devices {
-		d := &devices[i]
-		if d.UUID == "" {
-			continue
-		}
-		if !d.Skipped && r.xids.gpus[d.UUID] == nil && len(r.xids.gpus) < maxGPUs {
-			r.xids.gpu(d.UUID, d.Index)
-			r.events.changed = true
-		}
-		if !d.Lost {
+		if d := &devices[i]; d.UUID != "" && !d.Lost {
 			uuids = append(uuids, d.UUID)
 		}
 	}
