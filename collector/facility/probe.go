@@ -133,7 +133,7 @@ func probeValue(v SNMPValue) ProbeValue {
 		out.Note, out.Implausible = fmt.Sprintf("not between %g and %g", q.Desc.Min, q.Desc.Max), true
 	default:
 		out.Part = part
-		if why := unlikely(q, value); why != "" {
+		if why := unlikely(q, value, v.Owner); why != "" {
 			out.Note, out.Implausible = why, true
 		}
 	}
@@ -142,11 +142,11 @@ func probeValue(v SNMPValue) ProbeValue {
 
 // unlikely tells of values that are possible but hardly ever right. They are
 // only for people: the agent takes them.
-func unlikely(q *Quantity, value float64) string {
+func unlikely(q *Quantity, value float64, owner string) string {
 	switch {
 	case q.Base == UnitVolt && value != 0 && (value < 90 || value > 500):
 		return "mains voltages are 100 to 480 V"
-	case q.Name == "inlet_temperature" && (value < 5 || value > 50):
+	case q.Name == "inlet_temperature" && (value < 5 || value > 50 && !strings.HasPrefix(owner, "sensor ")):
 		return "air at the inlet of a rack has 15 to 35 C"
 	case q.Base == UnitAmpere && value > 125 && slices.Contains(q.Kinds, site.KindPDU):
 		return "the largest rack PDUs have 125 A"

@@ -79,6 +79,7 @@ func TestProfileFaults(t *testing.T) {
 		{"part: \"{phase}\"", "part: \"{phases}\"", `x.yml:17: "phases" is neither an index`},
 		{"part: \"{phase}\"", "part: \"{phase\"", "x.yml:17: \"{phase\": braces do not match"},
 		{", part: \"{phase}\"", "", "x.yml:17: quantity phase_current needs a part (its phase)"},
+		{"index: [unit, phase]", "instance: 1\n    index: [unit, phase]", `instance "1": want numbers such as 1, and no index beside it`},
 		{"sensor: \"{unit}.{probe}\"", "where: {unit: 1}", "x.yml:23: quantity inlet_temperature belongs to a sensor, not to a pdu"},
 		{"0: celsius", "0: kilocelsius", `x.yml:23: unit_from: unit "kilocelsius" is unknown`},
 		{"unit_from: {object: flag", "unit_from: {object: temp2", `x.yml:23: "temp2" is neither`},

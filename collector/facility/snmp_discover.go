@@ -73,7 +73,7 @@ func (d *snmpDriver) identify(ctx context.Context) error {
 		d.session.bulk = min(d.session.bulk, n)
 	}
 	for i := range profile.SNMP.Tables {
-		if t := &profile.SNMP.Tables[i]; len(t.Values) > 0 {
+		if t := &profile.SNMP.Tables[i]; len(t.Values) > 0 && (t.Sensor == "" || d.showAll || len(d.sensors) > 0) {
 			d.tables = append(d.tables, &snmpRows{table: t})
 		}
 	}
@@ -225,7 +225,7 @@ func (d *snmpDriver) lookUp(ctx context.Context, t *snmpRows) error {
 			tooMany = fmt.Errorf("more than %d rows, the rest is left out", maxRows)
 			return false
 		}
-		if index, ok := t.table.split(instance); ok && t.table.wants(index) {
+		if index, ok := t.table.split(instance); ok && t.table.wants(index) && d.named(t.table, index) {
 			t.found = append(t.found, snmpRow{instance: instance, index: index})
 		}
 		return true
@@ -290,6 +290,25 @@ func (t *snmpTable) wants(index []string) bool {
 		return true
 	}
 	return fits(t.Where, t.Unless) && slices.ContainsFunc(t.Values, func(v snmpValue) bool { return fits(v.Where, v.Unless) })
+}
+
+// named tells whether a row can be that of an attached sensor of the
+// configuration. Where the sensor's number is not made of indexes only, it can.
+func (d *snmpDriver) named(t *snmpTable, index []string) bool {
+	if t.Sensor == "" || d.showAll {
+		return true
+	}
+	open := false
+	number := refForm.ReplaceAllStringFunc(t.Sensor, func(ref string) string {
+		i := slices.Index(t.Index, ref[1:len(ref)-1])
+		if i < 0 {
+			open = true
+			return ""
+		}
+		return index[i]
+	})
+	_, known := d.sensors[number]
+	return known || open
 }
 
 // needs lists the objects of a row that are read for its values.
