@@ -72,13 +72,21 @@ func (d *snmpDriver) identify(ctx context.Context) error {
 	if n := profile.SNMP.MaxRepetitions; n > 0 {
 		d.session.bulk = min(d.session.bulk, n)
 	}
-	for i := range profile.SNMP.Tables {
-		if t := &profile.SNMP.Tables[i]; len(t.Values) > 0 && (t.Sensor == "" || d.showAll || len(d.sensors) > 0) {
-			d.tables = append(d.tables, &snmpRows{table: t})
-		}
-	}
+	d.tables = d.tablesOf(profile)
 	d.profile = profile
 	return nil
+}
+
+// tablesOf lists the tables that are read; those of attached sensors only where
+// the configuration names one.
+func (d *snmpDriver) tablesOf(p *Profile) []*snmpRows {
+	var list []*snmpRows
+	for i := range p.SNMP.Tables {
+		if t := &p.SNMP.Tables[i]; len(t.Values) > 0 && (t.Sensor == "" || d.showAll || len(d.sensors) > 0) {
+			list = append(list, &snmpRows{table: t})
+		}
+	}
+	return list
 }
 
 // findProfile chooses the profile that fits the device most closely.
