@@ -71,19 +71,22 @@ func TestProbeErrors(t *testing.T) {
 	wantErr(t, err, file+":3: unit is missing")
 }
 
-// TestUnlikely: what a person would not believe.
+// TestUnlikely: what a person would not believe. A chip of 60 C in a switch is
+// no fault, the inlet of a rack of 60 C is one.
 func TestUnlikely(t *testing.T) {
 	for _, c := range []struct {
 		quantity string
 		value    float64
+		owner    string
 		want     bool
 	}{
-		{"phase_voltage", 230, false}, {"phase_voltage", 23, true}, {"phase_voltage", 0, false}, {"ups_output_voltage", 2300, true},
-		{"phase_current", 160, true}, {"phase_current", 63, false}, {"ups_output_current", 800, false},
-		{"inlet_temperature", 235, true}, {"inlet_temperature", 23.5, false},
+		{"phase_voltage", 230, "", false}, {"phase_voltage", 23, "", true}, {"phase_voltage", 0, "", false}, {"ups_output_voltage", 2300, "", true},
+		{"phase_current", 160, "", true}, {"phase_current", 63, "", false}, {"ups_output_current", 800, "", false},
+		{"inlet_temperature", 235, "", true}, {"inlet_temperature", 23.5, "", false},
+		{"inlet_temperature", 60, "sensor 11", false}, {"inlet_temperature", 60, "", true}, {"inlet_temperature", 2.35, "sensor 11", true},
 	} {
-		if got := unlikely(byName[c.quantity], c.value) != ""; got != c.want {
-			t.Errorf("%s %v is unlikely: %v", c.quantity, c.value, got)
+		if got := unlikely(byName[c.quantity], c.value, c.owner) != ""; got != c.want {
+			t.Errorf("%s %v of %q is unlikely: %v", c.quantity, c.value, c.owner, got)
 		}
 	}
 }

@@ -65,18 +65,3 @@ func TestSensorsOfSwitch(t *testing.T) {
 		a.mu.Unlock()
 	}
 }
-
-// TestProbeHotSensor: a chip of 60 C in a switch is no fault, a rack's inlet of
-// 60 C would be one; near the freezing point is neither.
-func TestProbeHotSensor(t *testing.T) {
-	q := byName["inlet_temperature"]
-	for _, c := range []struct {
-		value   float64
-		owner   string
-		strange bool
-	}{{60, "sensor 11", false}, {60, "", true}, {2.35, "sensor 11", true}, {23.5, "", false}} {
-		if got := unlikely(q, c.value, c.owner) != ""; got != c.strange {
-			t.Errorf("%g C of %q: strange %v", c.value, c.owner, got)
-		}
-	}
-}
