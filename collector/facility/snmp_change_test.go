@@ -173,7 +173,7 @@ func TestSNMPConfig(t *testing.T) {
 		{"", "community_file: " + secret + ", sensors: [{sensor: '1'}]", "sensors[0]: want sensor and device"},
 		{"", "community_file: " + secret + ", sensors: [{sensor: '1', device: crah1}]", "device crah1 is a cooling_unit"},
 		{"", "community_file: " + secret + ", sensors: [{sensor: '1', device: r01-out, measures: heat}]", `measures "heat" is neither`},
-		{"profile: apc", "community_file: " + secret, `unknown profile "apc"; known are apc-rpdu`},
+		{"profile: apc", "community_file: " + secret, `unknown profile "apc"; known are apc-`},
 		{"profile: if-mib", "community_file: " + secret, "profile if-mib is for a switch, the device is a pdu"},
 		{"profile_file: " + profile, "community_file: " + secret, profile + ":4: tables: want 1 to 64"},
 		{"profile_file: " + profile + ", profile: if-mib", "community_file: " + secret, "profile and profile_file are given"},

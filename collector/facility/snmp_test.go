@@ -167,8 +167,8 @@ func TestSNMPGetHalving(t *testing.T) {
 		}
 		d := openSNMP(t, "r01-a", "apc-rpdu2", a.address(), impatient, "retries: 0")
 		wantValue(t, mustRead(t, d), "power", "", 8290)
-		if d.session.oids != 5 {
-			t.Errorf("%d objects at once in the end, want 5", d.session.oids)
+		if n := d.session.oids; n < 3 || n > 6 {
+			t.Errorf("%d objects at once in the end, want 3 to 6", n)
 		}
 	}
 }
