@@ -10,7 +10,7 @@ LDFLAGS := -s -w -X $(V).Version=$(VERSION) -X $(V).Revision=$(COMMIT)
 
 .PHONY: help run build test lint deps deps-e2e generate e2e bench bench-peer fakedcgm fakenvml clean
 help: ## list the targets
-	@grep -hE '^[a-z0-9]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | column -t -s $$'\t'
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | column -t -s $$'\t'
 
 run: build ## build and start the simulated hall, all in one process
 	$(BIN) standalone --simulate
