@@ -3,6 +3,7 @@
 package registry
 
 import (
+	"strconv"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -20,6 +21,7 @@ const (
 	helpPort   = "A switch port that a node is cabled to."
 	helpDevice = "A facility device of the site."
 	helpLimit  = "The rack's power limit in the site file, watts."
+	helpRated  = "Rated current per line of the PDU in the site file; phases is their number."
 	helpUsable = "Current per line that the PDU may carry all day: its rating in the site file times the share that its feed allows."
 )
 
@@ -89,7 +91,11 @@ func edgesOf(s *site.Site) []prometheus.Metric {
 		}
 	}
 	for i := range s.PDUs {
-		if p := &s.PDUs[i]; p.Feed != "" {
+		p := &s.PDUs[i]
+		if p.RatedAmperes > 0 {
+			out = append(out, edge("rackpulse_pdu_rated_ampere", helpRated, p.RatedAmperes, "rack_id", p.Rack, "pdu_id", p.ID, "phases", strconv.Itoa(p.Phases)))
+		}
+		if p.Feed != "" {
 			add("rackpulse_rack_feed_info", helpFeed, "rack_id", p.Rack, "pdu_id", p.ID, "feed", p.Feed)
 			// The share is 0.8 for continuous loads by the NEC, or 1 where the site
 			// file says that breakers are rated for 100 % (IEC practice).

@@ -60,6 +60,7 @@ func TestEdges(t *testing.T) {
 		"rackpulse_rack_power_limit_watt": each(1),
 		"rackpulse_rack_feed_info":        each(2),
 		"rackpulse_pdu_usable_ampere":     each(2),
+		"rackpulse_pdu_rated_ampere":      each(2),
 		"rackpulse_rack_cooling_info":     each(1),
 		"rackpulse_node_info":             with(each(4), 1),
 		"rackpulse_node_outlet_info":      each(8),
@@ -99,6 +100,11 @@ func (r *running) checkSeries(t *testing.T, families map[string]*dto.MetricFamil
 	for _, m := range families["rackpulse_pdu_usable_ampere"].GetMetric() {
 		if v := m.GetGauge().GetValue(); v < 50.399 || v > 50.401 {
 			t.Errorf("usable current %v", m)
+		}
+	}
+	for _, m := range families["rackpulse_pdu_rated_ampere"].GetMetric() {
+		if m.GetGauge().GetValue() != 63 || labelsOf(m)["phases"] != "3" {
+			t.Errorf("rated current %v", m)
 		}
 	}
 	for _, m := range families["rackpulse_rack_power_limit_watt"].GetMetric() {

@@ -22,6 +22,9 @@ func mapped(p page, s *site.Site) {
 	}
 	for _, d := range s.PDUs {
 		set("rackpulse_rack_feed_info{site=%q,rack_id=%q,pdu_id=%q,feed=%q}", s.ID, d.Rack, d.ID, d.Feed)
+		p[fmt.Sprintf("rackpulse_pdu_rated_ampere{site=%q,rack_id=%q,pdu_id=%q,phases=\"%d\"}", s.ID, d.Rack, d.ID, d.Phases)] = d.RatedAmperes
+		f, _ := s.Feed(d.Feed)
+		p[fmt.Sprintf("rackpulse_pdu_usable_ampere{site=%q,rack_id=%q,pdu_id=%q}", s.ID, d.Rack, d.ID)] = d.RatedAmperes * f.Derate
 	}
 	for _, c := range s.CoolingUnits {
 		for _, r := range c.Serves {
@@ -69,8 +72,11 @@ func measured(p page, s *site.Site, st *sim.State, heard map[string]time.Time, a
 		p[fmt.Sprintf("facility_device_up{site=%q,device=%q,driver=\"sim\",pdu_id=%q,rack_id=%q}", s.ID, d.ID, d.ID, d.Rack)] = one01(now.Manageable)
 		p[fmt.Sprintf("rackpulse_source_up{site=%q,instance=\"fac1\",source=%q}", s.ID, d.ID)] = one01(now.Manageable)
 		top := 0.0
-		for _, ph := range now.Phases {
+		for i, ph := range now.Phases {
 			top = max(top, ph.Amperes)
+			if now.Manageable {
+				p[fmt.Sprintf("pdu_line_current_ampere{site=%q,pdu_id=%q,rack_id=%q,line=\"%d\"}", s.ID, d.ID, d.Rack, i+1)] = ph.Amperes
+			}
 		}
 		if now.Manageable {
 			p[fmt.Sprintf("pdu_current_ampere{site=%q,pdu_id=%q,rack_id=%q}", s.ID, d.ID, d.Rack)] = top
@@ -137,7 +143,7 @@ func TestScenarios(t *testing.T) {
 		{"partition", "RackSilent r01", "NodeLeaseLost", 2 * time.Minute},
 		{"stale-sensor", "", "LoadHeat GPUHot", 0},
 		{"sag", "", "LoadHeat GPUHot", 0},
-		{"phase-overload", "", "LoadHeat GPUHot", 0},
+		{"phase-overload", "PhaseOverload r01 r01-a", "LoadHeat GPUHot PhaseOverloadAfterFailover", 90 * time.Second},
 	} {
 		t.Run(tc.scenario, func(t *testing.T) {
 			first := play(t, tc.scenario)
