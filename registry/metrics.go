@@ -90,20 +90,7 @@ func edgesOf(s *site.Site) []prometheus.Metric {
 			add("rackpulse_rack_cooling_info", helpCool, "rack_id", r.ID, "cooling_unit", c.ID)
 		}
 	}
-	for i := range s.PDUs {
-		p := &s.PDUs[i]
-		if p.RatedAmperes > 0 {
-			out = append(out, edge("rackpulse_pdu_rated_ampere", helpRated, p.RatedAmperes, "rack_id", p.Rack, "pdu_id", p.ID, "phases", strconv.Itoa(p.Phases)))
-		}
-		if p.Feed != "" {
-			add("rackpulse_rack_feed_info", helpFeed, "rack_id", p.Rack, "pdu_id", p.ID, "feed", p.Feed)
-			// The share is 0.8 for continuous loads by the NEC, or 1 where the site
-			// file says that breakers are rated for 100 % (IEC practice).
-			if f, ok := s.Feed(p.Feed); ok && p.RatedAmperes > 0 {
-				out = append(out, edge("rackpulse_pdu_usable_ampere", helpUsable, p.RatedAmperes*f.Derate, "rack_id", p.Rack, "pdu_id", p.ID))
-			}
-		}
-	}
+	out = append(out, pduEdges(s)...)
 	for i := range s.Nodes {
 		n := &s.Nodes[i]
 		rackless := ""
@@ -122,6 +109,28 @@ func edgesOf(s *site.Site) []prometheus.Metric {
 	}
 	for _, d := range s.Devices() {
 		add("rackpulse_facility_device_info", helpDevice, "device", d.ID, "kind", d.Kind, "rack_id", d.Rack)
+	}
+	return out
+}
+
+// pduEdges makes the series of a site's PDUs.
+func pduEdges(s *site.Site) []prometheus.Metric {
+	var out []prometheus.Metric
+	for i := range s.PDUs {
+		p := &s.PDUs[i]
+		where := []string{"rack_id", p.Rack, "pdu_id", p.ID}
+		if p.RatedAmperes > 0 {
+			out = append(out, edge("rackpulse_pdu_rated_ampere", helpRated, p.RatedAmperes, append(where, "phases", strconv.Itoa(p.Phases))...))
+		}
+		if p.Feed == "" {
+			continue
+		}
+		out = append(out, edge("rackpulse_rack_feed_info", helpFeed, 1, append(where, "feed", p.Feed)...))
+		// The share is 0.8 for continuous loads by the NEC, or 1 where the site
+		// file says that breakers are rated for 100 % (IEC practice).
+		if f, ok := s.Feed(p.Feed); ok && p.RatedAmperes > 0 {
+			out = append(out, edge("rackpulse_pdu_usable_ampere", helpUsable, p.RatedAmperes*f.Derate, where...))
+		}
 	}
 	return out
 }
