@@ -119,8 +119,9 @@ func OpenEtcd(opts EtcdOptions) (*Etcd, error) {
 		Context: e.ctx, Logger: zap.NewNop(), // what fails is told by its caller
 	})
 	if err != nil {
+		err = e.wrap("connect", err)
 		e.cancel()
-		return nil, e.wrap("connect", err)
+		return nil, err
 	}
 	e.work.Go(e.followLeader)
 	return e, nil

@@ -6,11 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"net/http"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"reflect"
 	"sync"
 	"sync/atomic"
@@ -66,50 +63,19 @@ func TestMain(m *testing.M) {
 // etcdURL is the address of a real etcd.
 func etcdURL(t *testing.T) string {
 	t.Helper()
-	program := testtool.Binary(t, filepath.Join(testtool.CacheDir(), "etcd-v3.7.3", "server"))
-	etcd.once.Do(func() { etcd.err = startEtcd(program) })
+	program := testtool.EtcdProgram(t)
+	etcd.once.Do(func() {
+		dir, err := os.MkdirTemp("", "etcd")
+		if err != nil {
+			etcd.err = err
+			return
+		}
+		etcd.cmd, etcd.url, etcd.err = testtool.StartEtcd(program, dir, "http")
+	})
 	if etcd.err != nil {
 		t.Fatal(etcd.err)
 	}
 	return etcd.url
-}
-
-func startEtcd(program string) error {
-	dir, err := os.MkdirTemp("", "etcd")
-	if err != nil {
-		return err
-	}
-	var urls [2]string
-	for i := range urls {
-		ln, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return err
-		}
-		urls[i] = "http://" + ln.Addr().String()
-		if err := ln.Close(); err != nil {
-			return err
-		}
-	}
-	client, peer := urls[0], urls[1]
-	cmd := exec.Command(program, "--data-dir=data", "--listen-client-urls="+client, "--advertise-client-urls="+client,
-		"--listen-peer-urls="+peer, "--initial-advertise-peer-urls="+peer, "--initial-cluster=default="+peer, "--unsafe-no-fsync", "--log-level=error")
-	cmd.Dir, cmd.Stderr = dir, os.Stderr
-	if err := cmd.Start(); err != nil {
-		return err
-	}
-	etcd.cmd, etcd.url = cmd, client
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {
-		resp, err := http.Get(client + "/health")
-		if err == nil {
-			_ = resp.Body.Close()
-			if resp.StatusCode == http.StatusOK {
-				return nil
-			}
-		}
-		if time.Now().After(deadline) {
-			return fmt.Errorf("etcd does not answer: %w", err)
-		}
-	}
 }
 
 func openEtcd(t *testing.T, opts EtcdOptions) *Etcd {
