@@ -18,7 +18,7 @@ import (
 )
 
 func init() {
-	Register("snmp", "PDUs, UPSs, sensors and switches by SNMP v1, v2c and v3, read by device profiles", newSNMP)
+	Register("snmp", "PDUs, UPSs, cooling units, sensors and switches by SNMP v1, v2c and v3, read by device profiles", newSNMP)
 }
 
 const (
