@@ -32,6 +32,13 @@ type Hello struct {
 	Devices []string
 	// Simulated says that what it shows is not measured.
 	Simulated bool
+
+	// outside says how its facts differ from the class' baseline, "": they do not;
+	// changed names those of them that are told and differ. See baseline.go.
+	outside, changed string
+	// rebooted says that the node was booted since it was admitted, and has not
+	// shown that it still meets the baseline.
+	rebooted bool
 }
 
 // Bounds of what a beat may carry.
@@ -85,30 +92,19 @@ func helloFrom(p *leasepb.Hello) (*Hello, error) {
 			return nil, fmt.Errorf("hello.facts[%.32q]: %d bytes, %d are the most", key, len(value), maxText)
 		}
 	}
-	h.Facts = site.Facts{Driver: f["driver"], CUDA: f["cuda"], Toolkit: f["toolkit"], Kernel: f["kernel"], GPUModel: f["gpu_model"], Simulated: h.Simulated}
-	if n := f["gpu_count"]; n != "" {
-		if _, err := fmt.Sscanf(n, "%d", &h.Facts.GPUCount); err != nil {
-			return nil, fmt.Errorf("hello.facts[gpu_count]: %q is no number", n)
-		}
+	var err error
+	if h.Facts, err = site.ReadFacts(f); err != nil {
+		return nil, fmt.Errorf("hello.facts: %w", err)
 	}
+	h.Facts.Simulated = h.Simulated
 	return h, nil
 }
 
 // wire converts h for the wire.
 func (h *Hello) wire(epoch uint64) *leasepb.Hello {
-	facts := map[string]string{}
-	put := func(key, value string) {
-		if value != "" {
-			facts[key] = clip(value)
-		}
-	}
-	put("driver", h.Facts.Driver)
-	put("cuda", h.Facts.CUDA)
-	put("toolkit", h.Facts.Toolkit)
-	put("kernel", h.Facts.Kernel)
-	put("gpu_model", h.Facts.GPUModel)
-	if h.Facts.GPUCount > 0 {
-		put("gpu_count", fmt.Sprint(h.Facts.GPUCount))
+	facts := h.Facts.Texts()
+	for name, text := range facts {
+		facts[name] = clip(text)
 	}
 	return &leasepb.Hello{
 		BootId: h.BootID, Epoch: epoch, Version: h.Version, Roles: h.Roles, Advertise: h.Advertise,

@@ -91,7 +91,7 @@ func (c *core) accept(b *beat, now time.Time) (State, bool, *refusal) {
 		n.skew = b.sent - n.lastWall
 	}
 	if b.hello != nil {
-		n.info = b.hello
+		c.introduce(n, b.hello)
 	}
 	want := c.examine(n, &b.inv, v, now, gapFree)
 	if n.state != Left || b.intent != intentLeave {
@@ -185,7 +185,7 @@ func (c *core) step(n *node, v int64, now time.Time, gapFree bool) {
 		c.prove(n, v, now, gapFree)
 	case Suspect:
 		n.flaps++
-		c.settle(n, now, "beats again")
+		c.admit(n, now, "beats again")
 	case Restored:
 		c.resume(n, v, now, "beats again after the registry's own absence", actorAgent)
 	case Ready, Degraded, Limited, Isolated:
@@ -203,9 +203,9 @@ func (c *core) prove(n *node, v int64, now time.Time, gapFree bool) {
 	n.run = min(n.run+1, joinBeats)
 	switch {
 	case n.state == Joining && n.run >= joinBeats:
-		c.settle(n, now, fmt.Sprintf("%d beats without a gap", joinBeats))
+		c.admit(n, now, fmt.Sprintf("%d beats without a gap", joinBeats))
 	case n.state == Recovering && v-n.mark >= int64(c.cooldown(n)):
-		c.settle(n, now, fmt.Sprintf("no gap for %s", c.cooldown(n)))
+		c.admit(n, now, fmt.Sprintf("no gap for %s", c.cooldown(n)))
 	}
 }
 
@@ -265,7 +265,7 @@ func (c *core) resume(n *node, v int64, now time.Time, reason, actor string) {
 		g.bad, g.level = true, n.was
 		c.move(n, n.was, now, orElse(g.cause, reason), actor)
 	default:
-		c.settle(n, now, reason)
+		c.admit(n, now, reason)
 	}
 }
 

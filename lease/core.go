@@ -161,7 +161,11 @@ func (c *core) deadline(n *node) int64 {
 		}
 		return at
 	case Recovering:
-		// Ready is due when the cool-down ends, not with the beat after it.
+		// Ready is due when the cool-down ends, not with the beat after it, unless the
+		// node is held off.
+		if c.outside(n) != "" {
+			return n.last + int64(c.cfg.TTL)
+		}
 		return min(n.last+int64(c.cfg.TTL), n.mark+int64(c.cooldown(n)))
 	case Joining, Suspect:
 		return n.last + int64(c.cfg.TTL)
@@ -182,7 +186,7 @@ func (c *core) fire(n *node, v int64, now time.Time) {
 		case v-n.last > int64(c.cfg.gap()):
 			n.mark = v // a gap: the next beat starts the run anew
 		default:
-			c.settle(n, now, fmt.Sprintf("no gap for %s", c.cooldown(n)))
+			c.admit(n, now, fmt.Sprintf("no gap for %s", c.cooldown(n)))
 		}
 	case Ready, Degraded, Limited, Isolated:
 		reason := fmt.Sprintf("no beat for %s", silent)

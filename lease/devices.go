@@ -255,8 +255,6 @@ func (c *core) setSite(idx *siteIndex, now time.Time) {
 			delete(c.nodes, id)
 			continue
 		}
-		if n.gpus != nil {
-			c.compare(n)
-		}
+		c.remeasure(n)
 	}
 }

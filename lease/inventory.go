@@ -118,8 +118,8 @@ func (g *gpuSet) evidence() map[string]string {
 func (c *core) examine(n *node, b *beatInventory, v int64, now time.Time, gapFree bool) bool {
 	class := c.site.nodes[n.id].class
 	gpus := class != nil && class.GPUs > 0
-	if n.gpus == nil && !gpus && len(b.uuids) == 0 && len(b.breaches) == 0 {
-		return false // no GPU expected, none there
+	if n.gpus == nil && !gpus && len(b.uuids) == 0 && len(b.breaches) == 0 && c.strayed(n) == "" {
+		return false // no GPU expected, none there, nothing wrong
 	}
 	g := n.health()
 	if !gapFree {
@@ -234,6 +234,9 @@ func (c *core) compare(n *node) {
 		wrong = append(wrong, fmt.Sprintf("%d GPUs, its class %s has %d", len(g.seen), class.ID, class.GPUs))
 	case class != nil && len(g.seen) > 0 && wrongModel(n, class):
 		wrong = append(wrong, fmt.Sprintf("GPU model %q, its class %s has %q", n.info.Facts.GPUModel, class.ID, class.GPUModel))
+	}
+	if strayed := c.strayed(n); strayed != "" {
+		wrong = append(wrong, strayed)
 	}
 	if len(wrong) > 0 {
 		g.grade = Degraded

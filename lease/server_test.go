@@ -259,7 +259,7 @@ func TestBadBeats(t *testing.T) {
 		try(codes.InvalidArgument, "gpu_uuids: 513 entries, 512 are the most", many)
 		facts := req("gpu002")
 		facts.Hello = &leasepb.Hello{Facts: map[string]string{"gpu_count": "eight"}}
-		try(codes.InvalidArgument, `hello.facts[gpu_count]: "eight" is no number`, facts)
+		try(codes.InvalidArgument, `hello.facts: gpu_count: "eight" is no number`, facts)
 
 		time.Sleep(5 * time.Second)
 		good("gpu001", uuids(0, 8)...) // its stream was not touched

@@ -43,8 +43,7 @@ func (p *parser) register(s spot, n noun) {
 		return
 	}
 	n.check(func(key, format string, args ...any) {
-		top, _, _ := strings.Cut(key, ".")
-		p.add(s.line(top), s.path+"."+key, format, args...)
+		p.add(s.keyLine(key), s.path+"."+key, format, args...)
 	})
 }
 

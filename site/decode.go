@@ -5,6 +5,7 @@ package site
 import (
 	"math"
 	"reflect"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -74,7 +75,16 @@ func (p *parser) value(path string, node *yaml.Node, v reflect.Value) bool {
 	}
 }
 
+// singles are the lists that a single text may stand for.
+var singles = []reflect.Type{reflect.TypeFor[Versions](), reflect.TypeFor[Names]()}
+
 func (p *parser) list(path string, node *yaml.Node, v reflect.Value) bool {
+	if node.Kind == yaml.ScalarNode && slices.Contains(singles, v.Type()) {
+		one := reflect.New(v.Type().Elem()).Elem()
+		ok := p.scalar(path, node, one)
+		v.Set(reflect.Append(reflect.Zero(v.Type()), one))
+		return ok
+	}
 	if node.Kind != yaml.SequenceNode {
 		p.add(node.Line, path, "want a list, got %s", describe(node))
 		return false

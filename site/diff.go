@@ -100,6 +100,10 @@ func textOf(v reflect.Value) string {
 	switch one := v.Interface().(type) {
 	case []string:
 		return strings.Join(one, ", ")
+	case Versions:
+		return strings.Join(one, ", ")
+	case Names:
+		return strings.Join(one, ", ")
 	case map[string]string:
 		pairs := make([]string, 0, len(one))
 		for _, key := range slices.Sorted(maps.Keys(one)) {

@@ -44,9 +44,14 @@ func TestDocs(t *testing.T) {
 	if _, err := Parse("docs/site.md", []byte(text)); err != nil {
 		t.Error(err)
 	}
-	_, rest, _ = strings.Cut(rest, "```yaml\n")
-	text, _, _ = strings.Cut(rest, "```")
-	if _, err := Parse("docs/site.md", []byte("site: {id: s1}\n"+text)); err != nil {
-		t.Error(err)
+	for {
+		_, after, found := strings.Cut(rest, "```yaml\n")
+		if !found {
+			break
+		}
+		text, rest, _ = strings.Cut(after, "```")
+		if _, err := Parse("docs/site.md", []byte("site: {id: s1}\n"+text)); err != nil {
+			t.Error(err)
+		}
 	}
 }

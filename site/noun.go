@@ -197,6 +197,7 @@ func (c *NodeClass) check(fail failFunc) {
 	if c.GPUs > 128 {
 		fail("gpus", "%d GPUs; want at most 128", c.GPUs)
 	}
+	c.Baseline.check(fail)
 }
 
 func (n *Node) check(fail failFunc) {

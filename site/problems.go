@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"gopkg.in/yaml.v3"
@@ -96,6 +97,24 @@ func childOf(node *yaml.Node, key string) *yaml.Node {
 		}
 	}
 	return nil
+}
+
+// keyLine is the line of what a key such as "baseline.driver[1]" names, as far as
+// that is to be found.
+func (s spot) keyLine(key string) int {
+	at := s.node
+	for name := range strings.SplitSeq(key, ".") {
+		name, index, _ := strings.Cut(name, "[")
+		child := childOf(at, name)
+		if child == nil {
+			break
+		}
+		at = child
+		if i, err := strconv.Atoi(strings.TrimSuffix(index, "]")); err == nil && i < len(at.Content) {
+			at = at.Content[i]
+		}
+	}
+	return at.Line
 }
 
 // itemLine is the line of item i of the list at key.

@@ -130,25 +130,6 @@ type Node struct {
 	Tenant    string            `yaml:"tenant"`
 }
 
-// Facts are what an agent reports of its node at registration.
-type Facts struct {
-	Driver    string `yaml:"driver,omitempty" json:"driver,omitempty"`
-	CUDA      string `yaml:"cuda,omitempty" json:"cuda,omitempty"`
-	Toolkit   string `yaml:"toolkit,omitempty" json:"toolkit,omitempty"`
-	Kernel    string `yaml:"kernel,omitempty" json:"kernel,omitempty"`
-	GPUModel  string `yaml:"gpu_model,omitempty" json:"gpu_model,omitempty"`
-	GPUCount  int    `yaml:"gpu_count,omitempty" json:"gpu_count,omitempty"`
-	Simulated bool   `yaml:"simulated,omitempty" json:"simulated,omitempty"`
-}
-
-// Baseline is what a node of a class must look like, as version constraints.
-type Baseline struct {
-	Driver  string `yaml:"driver,omitempty"`
-	CUDA    string `yaml:"cuda,omitempty"`
-	Toolkit string `yaml:"toolkit,omitempty"`
-	Kernel  string `yaml:"kernel,omitempty"`
-}
-
 // Kinds of entities in the graph.
 const (
 	KindSite    = "site"
