@@ -26,6 +26,7 @@ import (
 
 	"github.com/rackpulse/rackpulse/lease"
 	"github.com/rackpulse/rackpulse/lease/leasepb"
+	"github.com/rackpulse/rackpulse/site"
 )
 
 // authority issues certificates for a test.
@@ -282,8 +283,10 @@ func TestBeater(t *testing.T) {
 	b := &lease.Beater{
 		Config: lease.BeaterConfig{Node: "gpu001", Addresses: []string{r.grpc}, Credentials: ca.client(t, ""), BeatInterval: patient.BeatInterval,
 			Token: func() (string, error) { return gpu1Token, nil }},
-		Inventory:  func() lease.Inventory { return lease.Inventory{UUIDs: uuidsOf("gpu001", 8)} },
-		Hello:      func() lease.Hello { return lease.Hello{Roles: []string{lease.RoleGPU}, Advertise: "10.1.0.1:9400"} },
+		Inventory: func() lease.Inventory { return lease.Inventory{UUIDs: uuidsOf("gpu001", 8)} },
+		Hello: func() lease.Hello {
+			return lease.Hello{Roles: []string{lease.RoleGPU}, Advertise: "10.1.0.1:9400", Facts: site.Facts{Driver: "570.133.20"}}
+		},
 		OnIdentity: func(id lease.Identity) { told <- id },
 	}
 	ctx, cancel := context.WithCancel(t.Context())

@@ -39,6 +39,7 @@ type agent struct {
 	klog     *gpu.KernelLog      // nil: no GPUs and no log, or gpu reads it
 	facility *facility.Runner    // nil: polls no devices
 	beater   *lease.Beater       // nil: no registry
+	facts    *nodeFacts          // with the beater only
 	pusher   *collector.Pusher   // nil: is scraped
 	self     prometheus.Gatherer // the process' own metrics, once there are any
 	hall     *sim.Hall           // nil: not simulated
@@ -52,6 +53,8 @@ type agent struct {
 	limits gpu.BreachLimits
 	// away is the maintenance that the beater declares; its goroutine's only.
 	away string
+	// seen is the node's state as the registry sees it, a lease.State.
+	seen atomic.Uint32
 	// advertised is the address told to the registry, once it is known.
 	advertised struct {
 		sync.Mutex
@@ -64,7 +67,7 @@ type agent struct {
 func newAgent(cfg *agentConfig, known *site.Site, hall *sim.Hall, hallSite *site.Site, logger log.Logger) (*agent, error) {
 	a := &agent{cfg: cfg, logger: logger, store: collector.NewStore(), hall: hall}
 	a.ids = newIdentities(cfg, a.store, known, logger)
-	var errs []error
+	errs := []error{cfg.Baseline.check(cfg.StateDir)}
 	if cfg.wantsGPU() {
 		errs = append(errs, a.addGPU(known, hallSite))
 	}
@@ -77,7 +80,7 @@ func newAgent(cfg *agentConfig, known *site.Site, hall *sim.Hall, hallSite *site
 	if len(cfg.Registry.Addresses) > 0 {
 		var err error
 		a.limits, err = breachLimits(known)
-		errs = append(errs, err, a.addBeater())
+		errs = append(errs, err, a.addBeater(hallSite))
 	}
 	if cfg.Push != nil {
 		errs = append(errs, a.addPusher(known))
@@ -142,7 +145,7 @@ func (a *agent) actors() []actor {
 	var out []actor
 	if a.beater != nil {
 		// First to end, so that the registry hears of the stop.
-		out = append(out, actor{name: "beater", run: a.beater.Run, drain: true})
+		out = append(out, actor{name: "beater", run: a.beater.Run, drain: true}, actor{name: "facts", run: a.facts.run})
 	}
 	if a.gpu != nil {
 		out = append(out, actor{name: "gpu", run: a.gpu.Run})
@@ -332,6 +335,9 @@ func (a *agent) reload(next *agentConfig) error {
 	}
 	if !reflect.DeepEqual(next.Push, a.cfg.Push) {
 		return errors.New("push cannot change without a restart")
+	}
+	if !reflect.DeepEqual(next.Baseline, a.cfg.Baseline) {
+		return errors.New("baseline cannot change without a restart")
 	}
 	if a.hall != nil {
 		return errors.New("a simulated agent does not reload")

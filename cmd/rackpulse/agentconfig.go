@@ -28,6 +28,8 @@ type agentConfig struct {
 	GPU       *gpuConfig              `yaml:"gpu"`
 	Facility  []facility.DeviceConfig `yaml:"facility"`
 	Simulate  simulateConfig          `yaml:"simulate"`
+	// Baseline has the commands behind some of the facts that the registry is told.
+	Baseline baselineConfig `yaml:"baseline"`
 	// Push sends the metrics out, where nobody can scrape this agent.
 	Push *pushConfig `yaml:"push"`
 

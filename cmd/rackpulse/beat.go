@@ -28,7 +28,7 @@ import (
 
 // addBeater wires the beat; it reads only what others have published, so that it
 // never waits for a device.
-func (a *agent) addBeater() error {
+func (a *agent) addBeater(hallSite *site.Site) error {
 	target := a.cfg.Registry
 	creds, err := target.credentials()
 	if err != nil {
@@ -51,6 +51,7 @@ func (a *agent) addBeater() error {
 			}
 		},
 		OnState: func(s lease.State) {
+			a.seen.Store(uint32(s))
 			level.Info(a.logger).Log("msg", "registry sees this node in a new state", "state", s)
 		},
 	}
@@ -64,7 +65,33 @@ func (a *agent) addBeater() error {
 		a.beater.Config.Dial = (&simDialer{down: a.simulatedCut}).dial
 		a.beater.Clock = a.simulatedClock
 	}
+	a.facts = a.newFacts(hallSite)
 	return nil
+}
+
+// newFacts gathers the facts of this node.
+func (a *agent) newFacts(hallSite *site.Site) *nodeFacts {
+	f := &nodeFacts{
+		cfg: a.cfg.Baseline.withDefaults(), logger: log.With(a.logger, "component", "facts"), stateDir: a.cfg.StateDir, boot: bootID(), every: factsInterval,
+		burnable: func() bool {
+			s := lease.State(a.seen.Load())
+			return s == lease.Joining || s == lease.Recovering
+		},
+		changed: a.beater.Announce,
+	}
+	f.noCommands = a.hall != nil || a.gpu == nil && a.facility != nil // simulated, or no node
+	if a.gpu != nil {
+		f.gpu = a.gpu.Facts
+	}
+	if a.hall != nil {
+		f.simulated = &site.Facts{}
+		if class, ok := hallSite.Class(a.cfg.Node); ok {
+			*f.simulated = class.Baseline.Fitting()
+		}
+		f.simulated.Simulated = true
+	}
+	f.look()
+	return f
 }
 
 // breaches are the limits that the GPUs breach now, by the page as it is. With a
@@ -152,8 +179,7 @@ func (a *agent) hello() lease.Hello {
 		h.Roles = append(h.Roles, lease.RoleFacility)
 		h.Devices = a.claims.wanted()
 	}
-	h.Facts.Kernel = kernelRelease()
-	h.Facts.Simulated = a.hall != nil
+	h.Facts = a.facts.facts()
 	return h
 }
 

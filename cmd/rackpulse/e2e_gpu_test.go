@@ -207,15 +207,7 @@ func (c *gpuCase) faults(hold func()) {
 // twoBeats waits until the registry has taken two more beats.
 func (c *gpuCase) twoBeats() {
 	c.t.Helper()
-	for range 2 {
-		last := c.node("gpu001").LastBeat
-		c.eventually(beatAge, "another beat", func() error {
-			if c.node("gpu001").LastBeat.Equal(last) {
-				return fmt.Errorf("the last one was at %s", last)
-			}
-			return nil
-		})
-	}
+	c.twoMoreBeats("gpu001")
 }
 
 // stale waits until the hang has lasted for longer than values may be old.

@@ -75,11 +75,14 @@ func (c *counters) fields() []string {
 	return names
 }
 
-// labelFields returns the fields whose text becomes labels.
+// labelFields returns the fields whose text becomes labels, and those of the facts,
+// each once.
 func (c *counters) labelFields() []string {
-	fields := make([]string, len(c.labels))
-	for i, l := range c.labels {
-		fields[i] = l.field
+	fields := slices.Clone(factLabels)
+	for _, l := range c.labels {
+		if !slices.Contains(fields, l.field) {
+			fields = append(fields, l.field)
+		}
 	}
 	return fields
 }

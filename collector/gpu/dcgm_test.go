@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rackpulse/rackpulse/site"
 	"github.com/rackpulse/rackpulse/testtool"
 )
 
@@ -54,6 +55,10 @@ func TestDCGMGolden(t *testing.T) {
 	if inv := r.Inventory(); inv.Status != "fresh" || len(inv.UUIDs) != 8 || !slices.IsSorted(inv.UUIDs) {
 		t.Errorf("inventory: %+v", inv)
 	}
+	if got, want := r.Facts(), (site.Facts{Driver: "550.163.01", CUDA: "12.4", VBIOS: "text85", GPUModel: "NVIDIA H100 80GB HBM3", GPUCount: 8,
+		MIGMode: site.Off, ECCMode: site.Off, Persistence: site.Off}); got != want {
+		t.Errorf("facts %+v, want %+v", got, want)
+	}
 	if got := rec.reason(); got != "dcgm" {
 		t.Errorf("reason: %q", got)
 	}
@@ -62,7 +67,7 @@ func TestDCGMGolden(t *testing.T) {
 	for i, call := range fake.calls("dcgmEntitiesGetLatestValues")[1:] {
 		some := "entities=8 fields=22 "
 		if i == 0 {
-			some = "entities=8 fields=43 " // the slow ones as well
+			some = "entities=8 fields=46 " // the slow ones as well
 		}
 		if !strings.HasPrefix(call, "dcgmEntitiesGetLatestValues "+some+"flags=0") {
 			t.Errorf("%d: %s", i, call)
@@ -193,7 +198,7 @@ func TestDCGMLabelFields(t *testing.T) {
 	if !strings.Contains(page, line) {
 		t.Errorf("no line %sin\n%s", line, page)
 	}
-	if !strings.HasPrefix(fake.calls("dcgmEntitiesGetLatestValues entities=2 fields=5 ")[0], "dcgm") {
+	if !strings.HasPrefix(fake.calls("dcgmEntitiesGetLatestValues entities=2 fields=7 ")[0], "dcgm") {
 		t.Error("reads fields of a switch")
 	}
 }

@@ -43,7 +43,8 @@ var alwaysRead = []string{fieldThrottle, fieldMargin, fieldSlowdown, fieldTemp, 
 	fieldUtil, fieldEngine, fieldUsed, fieldFree, fieldReserved, fieldWidth, fieldMaxWidth, fieldGen, fieldMaxGen,
 	fieldSRAM, fieldRecovery, fieldInstanceMemory, fieldInstanceSMs,
 	"DCGM_FI_DEV_ROW_REMAP_FAILURE", "DCGM_FI_DEV_ROW_REMAP_PENDING", "DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS",
-	"DCGM_FI_DEV_RETIRED_SBE", "DCGM_FI_DEV_RETIRED_DBE", "DCGM_FI_DEV_RETIRED_PENDING"}
+	"DCGM_FI_DEV_RETIRED_SBE", "DCGM_FI_DEV_RETIRED_DBE", "DCGM_FI_DEV_RETIRED_PENDING",
+	fieldMIGMode, fieldECCMode, fieldPersistence}
 
 // slowFields are read every gpu.slow_interval, all others every gpu.interval:
 // counts of errors, which alerts look at over minutes, and what only an operator

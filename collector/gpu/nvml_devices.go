@@ -142,7 +142,11 @@ func (s *nvmlSource) label(g *nvmlGPU, field string) string {
 	switch {
 	case field == "DCGM_FI_DEV_SERIAL" && s.has("nvmlDeviceGetSerial"):
 		text, ret = g.handle.GetSerial()
-	case field == "DCGM_FI_DEV_VBIOS_VERSION" && s.has("nvmlDeviceGetVbiosVersion"):
+	case field == labelCUDA && s.has("nvmlSystemGetCudaDriverVersion"):
+		var number int
+		number, ret = s.lib.SystemGetCudaDriverVersion()
+		text = strconv.Itoa(number)
+	case field == labelVBIOS && s.has("nvmlDeviceGetVbiosVersion"):
 		text, ret = g.handle.GetVbiosVersion()
 	case field == "DCGM_FI_NVML_VERSION" && s.has("nvmlSystemGetNVMLVersion"):
 		text, ret = s.lib.SystemGetNVMLVersion()

@@ -16,6 +16,7 @@ import (
 	"github.com/go-kit/log/level"
 
 	"github.com/rackpulse/rackpulse/collector"
+	"github.com/rackpulse/rackpulse/site"
 )
 
 // Names under which the runner publishes. Slow fields are apart from the others
@@ -76,6 +77,7 @@ type Runner struct {
 	settings atomic.Pointer[settings]
 	wake     chan struct{} // Apply has new settings
 	inv      atomic.Pointer[inventory]
+	facts    atomic.Pointer[site.Facts]
 	commands chan command
 	released atomic.Pointer[release] // nil: they are ours
 	log      *KernelLog
@@ -145,6 +147,7 @@ func New(cfg Config, deps Deps) (*Runner, error) {
 	r.xids.remember(r.known)
 	r.log = newKernelLog(s, deps, r.xids)
 	r.inv.Store(&inventory{reason: "not sampled yet"})
+	r.facts.Store(&site.Facts{})
 	return r, nil
 }
 
@@ -299,6 +302,7 @@ func (r *Runner) publish(sample *Sample, now time.Time) {
 	}
 	known.name(sample.Devices)
 	r.slow.complete(sample)
+	r.learn(sample)
 	missing, err := known.update(sample.Devices, expected)
 	if err != nil {
 		level.Warn(r.logger).Log("msg", "list of known GPUs not written", "err", err)

@@ -56,14 +56,14 @@ func TestWithoutDCGMNames(t *testing.T) {
 	})
 }
 
-// TestReadsWithoutDCGMNames: what is not shown is not read.
+// TestReadsWithoutDCGMNames: what is not shown, and no fact, is not read.
 func TestReadsWithoutDCGMNames(t *testing.T) {
 	no := false
 	s, err := newSettings(Config{EmitDCGMNames: &no}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !slices.Equal(s.source.Fields, alwaysRead) || len(s.source.Labels) > 0 {
+	if !slices.Equal(s.source.Fields, alwaysRead) || !slices.Equal(s.source.Labels, factLabels) {
 		t.Errorf("reads %q, labels %q", s.source.Fields, s.source.Labels)
 	}
 }

@@ -24,7 +24,7 @@ func TestDCGMSlow(t *testing.T) {
 	want(t, "slow values from the first sample on", series(rec.page(t), fieldSBE), "1", "1")
 	want(t, "threshold", series(rec.page(t), fieldLimit), "700", "700")
 
-	const all, fast = "dcgmEntitiesGetLatestValues entities=2 fields=43 ", "dcgmEntitiesGetLatestValues entities=2 fields=22 "
+	const all, fast = "dcgmEntitiesGetLatestValues entities=2 fields=46 ", "dcgmEntitiesGetLatestValues entities=2 fields=22 "
 	slowReads := func() int { return len(fake.calls(all)) }
 	began, before, fastReads := time.Now(), slowReads(), len(fake.calls(fast))
 	fake.say("gpus 2", "value * 310 5", "value * 160 700", "value * 150 66")

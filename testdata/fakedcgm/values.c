@@ -70,6 +70,7 @@ dcgm_field_meta_p DcgmFieldGetById(unsigned short id)
 static double default_number(unsigned short id, int gpu, enum blank *blank)
 {
 	switch (id) {
+	case DCGM_FI_CUDA_DRIVER_VERSION: return 12040;
 	case DCGM_FI_DEV_SM_CLOCK: return 345;
 	case DCGM_FI_DEV_MEM_CLOCK: return 1593;
 	case DCGM_FI_DEV_MEMORY_TEMP: return 32;

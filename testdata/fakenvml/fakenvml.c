@@ -104,6 +104,12 @@ nvmlReturn_t nvmlSystemGetDriverVersion(char *version, unsigned length)
 	return leave(NVML_SUCCESS);
 }
 
+nvmlReturn_t nvmlSystemGetCudaDriverVersion(int *version)
+{
+	*version = 12040;
+	return NVML_SUCCESS;
+}
+
 nvmlReturn_t nvmlSystemGetNVMLVersion(char *version, unsigned length)
 {
 	ENTER("-");
