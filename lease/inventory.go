@@ -118,8 +118,8 @@ func (g *gpuSet) evidence() map[string]string {
 func (c *core) examine(n *node, b *beatInventory, v int64, now time.Time, gapFree bool) bool {
 	class := c.site.nodes[n.id].class
 	gpus := class != nil && class.GPUs > 0
-	if n.gpus == nil && !gpus && len(b.uuids) == 0 && len(b.breaches) == 0 && c.strayed(n) == "" {
-		return false // no GPU expected, none there, nothing wrong
+	if n.gpus == nil && !gpus && len(b.uuids) == 0 && len(b.breaches) == 0 {
+		return false // no GPU expected, none there
 	}
 	g := n.health()
 	if !gapFree {
