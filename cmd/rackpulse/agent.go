@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"reflect"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -323,45 +321,6 @@ func (v *agentVerb) surroundings(cfg *agentConfig) (known *site.Site, hall *sim.
 		known = hallSite // nobody else can tell the labels
 	}
 	return known, hall, hallSite, nil
-}
-
-// reload puts a new configuration into force; what needs a restart is refused.
-func (a *agent) reload(next *agentConfig) error {
-	if next.Node != a.cfg.Node || strings.Join(next.Registry.Addresses, ",") != strings.Join(a.cfg.Registry.Addresses, ",") {
-		return errors.New("node and registry cannot change without a restart")
-	}
-	if (a.gpu == nil) != !next.wantsGPU() || (a.klog == nil) != !next.wantsKernelLog() || (a.facility == nil) != (len(next.Facility) == 0) {
-		return errors.New("adding or dropping the gpu or the facility part needs a restart")
-	}
-	if !reflect.DeepEqual(next.Push, a.cfg.Push) {
-		return errors.New("push cannot change without a restart")
-	}
-	if !reflect.DeepEqual(next.Baseline, a.cfg.Baseline) {
-		return errors.New("baseline cannot change without a restart")
-	}
-	if a.hall != nil {
-		return errors.New("a simulated agent does not reload")
-	}
-	if a.gpu != nil {
-		if err := a.gpu.Apply(next.gpuConfig()); err != nil {
-			return err
-		}
-	}
-	if a.klog != nil {
-		if err := a.klog.Apply(next.gpuConfig()); err != nil {
-			return err
-		}
-	}
-	if a.facility != nil {
-		if err := a.claims.configure(next.Facility); err != nil {
-			return err
-		}
-	}
-	a.cfg.GPU, a.cfg.Facility = next.GPU, next.Facility
-	if a.beater != nil {
-		a.beater.Announce()
-	}
-	return nil
 }
 
 // selfMetrics are the agent's own: the process, the build, the configuration,
