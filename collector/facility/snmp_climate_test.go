@@ -4,7 +4,9 @@ package facility
 
 // climateFamilies are sensors and cooling units.
 var climateFamilies = []family{
-	{profile: "apc-env", device: "r01-in-top", more: []string{`sensors: [{sensor: uio1.1, device: r01-in-top}, {sensor: uio1.2, device: r01-x}, {sensor: uio2.1, device: r01-y}, {sensor: iem1, device: r01-rh}, {sensor: iem2, device: r01-z}, {sensor: ems1, device: r01-out, measures: outlet_temperature}, {sensor: ems2, device: row-a-leak}]`}, want: `
+	{profile: "apc-env", device: "r01-in-top", more: []string{`sensors: [{sensor: uio1.1, device: r01-in-top}, {sensor: uio1.2, device: r01-x}, {sensor: uio2.1, device: r01-y}, {sensor: iem1, device: r01-rh}, {sensor: iem2, device: r01-z}, {sensor: iem3, device: main-rh}, {sensor: ems1, device: r01-out, measures: outlet_temperature}, {sensor: ems2, device: row-a-leak}]`}, want: `
+main-rh inlet_humidity 0.38
+main-rh inlet_temperature 20
 r01-in-top inlet_humidity 0.41
 r01-in-top inlet_temperature 24
 r01-out outlet_temperature 18

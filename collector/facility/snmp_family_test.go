@@ -4,6 +4,7 @@ package facility
 
 import (
 	"cmp"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -240,6 +241,56 @@ func TestFamiliesAll(t *testing.T) {
 	for _, p := range list {
 		if p.SNMP != nil && !tested[p.Name] {
 			t.Errorf("profile %s has no test in families", p.Name)
+		}
+	}
+}
+
+// TestFamiliesCovered: each value of each profile gives a reading of some walk,
+// phases to neutral and between lines apart.
+func TestFamiliesCovered(t *testing.T) {
+	kind := func(q, part string) string {
+		if byName[q].PartLabel == "phase" && strings.Contains(part, "-") {
+			return q + " between lines"
+		}
+		return q
+	}
+	seen := map[string]bool{}
+	for _, f := range families {
+		r, err := ProbeSNMP(t.Context(), newAgent(t, walkFile(t, f.walkName())).address(), SNMPConfig{CommunityFile: communityFile(t)}, f.profile, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, v := range r.Values {
+			if v.Value != nil {
+				seen[v.Object+" "+kind(v.Quantity, v.Part)] = true
+			}
+		}
+	}
+	list, err := Profiles()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range list {
+		if p.SNMP == nil {
+			continue
+		}
+		for i := range p.SNMP.Tables {
+			table := &p.SNMP.Tables[i]
+			for _, v := range table.Values {
+				_, parts := v.partOf(table)
+				for _, part := range append(slices.Collect(maps.Values(parts)), "") {
+					if (part == "") == (len(parts) > 0) {
+						continue
+					}
+					key := v.Object + " " + kind(v.Quantity, part)
+					if v.Signed != "" && seen[v.Signed+" "+kind(v.Quantity, part)] {
+						continue
+					}
+					if !seen[key] {
+						t.Errorf("profile %s: no walk shows %s", p.Name, key)
+					}
+				}
+			}
 		}
 	}
 }

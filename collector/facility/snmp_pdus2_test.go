@@ -69,6 +69,22 @@ row-a-leak leak 1
 r01-in-top inlet_humidity 0.41
 r01-in-top inlet_temperature 23.5
 `},
+	{profile: "cyberpower-epdu", walk: "cyberpower-epdu-three", device: "r01-a", more: []string{`sensors: [{sensor: "1", device: r01-in-top}]`}, want: `
+ current 16
+ phase_current[1] 16
+ phase_current[2] 8
+ phase_current[3] 12.5
+ phase_power[1] 3600
+ phase_power[2] 1810
+ phase_power[3] 2810
+ phase_power_factor[1] 0.98
+ phase_power_factor[2] 0.98
+ phase_power_factor[3] 0.98
+ phase_voltage[1] 230
+ phase_voltage[2] 231
+ phase_voltage[3] 229
+ power 8220
+`},
 	{profile: "cyberpower-epdu2", device: "r01-a", more: []string{"chain: {2: r01-b}"}, want: `
  branch_current[1] 16
  current 16
@@ -98,7 +114,7 @@ r01-b phase_voltage[1] 230
 r01-b power 1000
 r01-b power_factor 0.97
 `},
-	{profile: "hpe-pdu2", device: "r01-a", more: []string{"chain: {1: r01-b}", `sensors: [{sensor: "0.1", device: r01-in-top}, {sensor: "0.2", device: r01-rh}]`}, want: `
+	{profile: "hpe-pdu2", device: "r01-a", more: []string{"chain: {1: r01-b, 2: r01-c}", `sensors: [{sensor: "0.1", device: r01-in-top}, {sensor: "0.2", device: r01-rh}]`}, want: `
  branch_current[1] 4
  current 9.1
  energy 2.94677748e+10
@@ -121,10 +137,28 @@ r01-b phase_power_factor[1] -0.751
 r01-b phase_voltage[1] 242.44
 r01-b power 97
 r01-b power_factor -0.751
+r01-c current 10
+r01-c line_current[1] 10
+r01-c line_current[2] 8
+r01-c line_current[3] 6
+r01-c neutral_current 3.464
+r01-c phase_current[1] 10
+r01-c phase_current[2] 8
+r01-c phase_current[3] 6
+r01-c phase_power[1] 2185
+r01-c phase_power[2] 1770
+r01-c phase_power[3] 1335
+r01-c phase_power_factor[1] 0.95
+r01-c phase_power_factor[2] 0.958
+r01-c phase_power_factor[3] 0.972
+r01-c phase_voltage[1] 230
+r01-c phase_voltage[2] 231
+r01-c phase_voltage[3] 229
+r01-c power 5290
 r01-in-top inlet_humidity 0.413
 r01-in-top inlet_temperature 23.5
 `},
-	{profile: "hpe-pdu3", device: "r01-a", more: []string{`sensors: [{sensor: "1.1", device: r01-in-top}, {sensor: "1.2", device: r01-rh}]`}, want: `
+	{profile: "hpe-pdu3", device: "r01-a", more: []string{"chain: {2: r01-b}", `sensors: [{sensor: "1.1", device: r01-in-top}, {sensor: "1.2", device: r01-rh}]`}, want: `
  branch_current[1] 6.1
  current 10
  energy 1.69596e+10
@@ -151,6 +185,16 @@ r01-in-top inlet_temperature 23.5
  phase_voltage[3] 229
  power 5290
  power_factor 0.96
+r01-b current 9.1
+r01-b line_current[1] 8.26
+r01-b line_current[2] 7.81
+r01-b line_current[3] 9.1
+r01-b phase_voltage[1-2] 208
+r01-b phase_voltage[2-3] 207.5
+r01-b phase_voltage[3-1] 209
+r01-b power 2990
+r01-b power_factor 0.98
+r01-in-top inlet_humidity 0.38
 r01-in-top inlet_temperature 23.5
 `},
 	{profile: "hpe-ipdu", device: "r01-a", want: `

@@ -58,6 +58,27 @@ r01-in-top inlet_humidity 0.41
 r01-in-top inlet_temperature 23.5
 row-a-leak leak 1
 `},
+	{profile: "sentry3", walk: "sentry3-old", device: "r01-a", more: []string{`sensors: [{sensor: "1.1", device: r01-in-top}]`}, want: `
+ current 4
+ line_current[1] 4
+ line_current[2] 2.5
+ phase_current[1] 4
+ phase_current[2] 2.5
+ phase_power[1] 915
+ phase_power[2] 575
+ phase_voltage[1] 230
+ phase_voltage[2] 231
+ power 1490
+r01-in-top inlet_humidity 0.41
+r01-in-top inlet_temperature 23.5
+`},
+	{profile: "raritan-pdu2", walk: "raritan-pdu2-single", device: "r01-a", want: `
+ current 7.467
+ phase_current[1] 7.467
+ phase_voltage[1] 231
+ power 1690
+ power_factor 0.98
+`},
 	{profile: "sentry4", device: "r01-a", more: []string{"chain: {1.2: r01-b, 2.1: r01-c}", `sensors: [{sensor: "1.1", device: r01-rh}, {sensor: "1.2", device: r01-in-top}, {sensor: "1.3", device: r01-out, measures: outlet_temperature}, {sensor: 1.water1, device: row-a-leak}]`}, want: `
  branch_current[1] 4
  branch_current[2] 5
@@ -124,7 +145,7 @@ r01-in-top inlet_humidity 0.41
 r01-in-top inlet_temperature 23.5
 row-a-leak leak 1
 `},
-	{profile: "eaton-epdu", device: "r01-a", more: []string{"chain: {1: r01-b, 2: r01-c}", `sensors: [{sensor: "0.1", device: r01-in-top}, {sensor: "0.2", device: r01-rh}, {sensor: "1.1", device: r01-out, measures: outlet_temperature}, {sensor: emp1.1, device: row-a-leak}]`}, want: `
+	{profile: "eaton-epdu", device: "r01-a", more: []string{"chain: {1: r01-b, 2: r01-c}", `sensors: [{sensor: "0.1", device: r01-in-top}, {sensor: "0.2", device: r01-rh}, {sensor: "1.1", device: r01-out, measures: outlet_temperature}, {sensor: emp1.1, device: row-a-leak}, {sensor: emp2.1, device: r01-x}]`}, want: `
  branch_current[1] 6.1
  current 10
  energy 2.94677748e+10
@@ -161,6 +182,7 @@ r01-b power 2990
 r01-in-top inlet_humidity 0.413
 r01-in-top inlet_temperature 23.5
 r01-out outlet_temperature 25
+r01-x inlet_humidity 0.385
 row-a-leak inlet_temperature 26.7
 `},
 	{profile: "vertiv-v5", device: "r01-a", more: []string{`sensors: [{sensor: temp1, device: r01-in-top}, {sensor: temp2, device: r01-x}, {sensor: t3hd1, device: r01-rh}, {sensor: t3hd1.a, device: r01-out, measures: outlet_temperature}, {sensor: t3hd1.b, device: r01-y}, {sensor: a2d2, device: row-a-leak}]`}, want: `
@@ -197,7 +219,7 @@ r01-rh inlet_humidity 0.38
 r01-rh inlet_temperature 23.5
 row-a-leak leak 1
 `},
-	{profile: "vertiv-v5", walk: "vertiv-v5-wye", device: "r01-a", more: []string{`sensors: [{sensor: temp1, device: r01-in-top}]`}, want: `
+	{profile: "vertiv-v5", walk: "vertiv-v5-wye", device: "r01-a", more: []string{`sensors: [{sensor: temp1, device: r01-in-top}, {sensor: airflow1, device: r01-rh}, {sensor: t3hd1, device: r01-x}, {sensor: t3hd1.a, device: r01-y}, {sensor: t3hd1.b, device: r01-out, measures: outlet_temperature}, {sensor: thd1, device: row-a-leak}]`}, want: `
  current 9.5
  energy 3.6e+06
  line_current[1] 9.5
@@ -218,5 +240,10 @@ row-a-leak leak 1
  power 4605
  power_factor 0.96
 r01-in-top inlet_temperature -5.5
+r01-out outlet_temperature 24.4
+r01-rh inlet_humidity 0.39
+r01-rh inlet_temperature 23.1
+row-a-leak inlet_humidity 0.42
+row-a-leak inlet_temperature 22.6
 `},
 }
