@@ -42,10 +42,14 @@ func (c exitCode) Error() string { return fmt.Sprintf("exit status %d", int(c)) 
 // execute is the whole program but for signals and os.Exit.
 func execute(ctx context.Context, args []string, std stdio) int {
 	app := kingpin.New("rackpulse", "GPU and rack telemetry under shared rack labels: exporter, leases, correlation rules.")
-	app.Version(version.Print("rackpulse")).UsageWriter(std.out).ErrorWriter(std.err).Terminate(nil)
+	answered := false // by the help or the version
+	app.Version(version.Print("rackpulse")).UsageWriter(std.out).ErrorWriter(std.err).Terminate(func(int) { answered = true })
 	app.HelpFlag.Short('h')
 	verbs := registerVerbs(app)
 	name, err := app.Parse(args)
+	if answered {
+		return 0
+	}
 	if err != nil {
 		fmt.Fprintf(std.err, "rackpulse: %v; try --help\n", err)
 		return 2
