@@ -3,6 +3,8 @@
 package lease
 
 import (
+	"fmt"
+	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
@@ -217,5 +219,57 @@ func TestRestoredKeepsReady(t *testing.T) {
 		w.beats(3, beat{})
 		t.Logf("%s: %s", c.what, w.c.nodes["cpu001"].reason)
 		w.want("cpu001", c.want)
+	}
+}
+
+// TestNobodySlipsIn lets a node tell random facts, boot, fall silent and be put into
+// maintenance, and looks at every transition: out of JOINING and RECOVERING into service
+// leads only meeting the baseline.
+func TestNobodySlipsIn(t *testing.T) {
+	w := pinned(t)
+	seed := uint64(time.Now().UnixNano())
+	rng := rand.New(rand.NewPCG(seed, 1))
+	admitted, n := 0, beat{stream: 1, epoch: 1}
+	boot, told := 1, site.Facts{} // what the registry can know of this boot
+	look := func() {
+		t.Helper()
+		for _, e := range w.events {
+			from := parseState(e.From)
+			if from != Joining && from != Recovering || gravity(parseState(e.To)) < 0 {
+				continue
+			}
+			admitted++
+			if told.Driver != "535.154.05" || told.Toolkit != "1.14.3" {
+				t.Fatalf("seed %d: %s to %s with %v: %s", seed, e.From, e.To, told.Texts(), e.Reason)
+			}
+		}
+		w.events = nil
+	}
+	for range 20000 {
+		b := n
+		switch rng.IntN(40) {
+		case 0: // silent for a while
+			w.pass(time.Duration(rng.IntN(60)) * time.Second)
+		case 1: // booted
+			w.c.streamEnded("cpu001", n.stream, w.now)
+			boot, told, n.stream, n.epoch = boot+1, site.Facts{}, n.stream+1, n.epoch+1
+			b = n
+			b.hello = &Hello{BootID: fmt.Sprint(boot)}
+		case 2, 3, 4:
+			f := site.Facts{Driver: []string{"", "535.1", "535.154.05", "535.154.05"}[rng.IntN(4)], Toolkit: []string{"", "1.14.3"}[rng.IntN(2)]}
+			told = f.Or(told)
+			b.hello = &Hello{BootID: fmt.Sprint(boot), Facts: f}
+		case 5:
+			_ = w.c.maintenance("cpu001", time.Minute, w.now, "r", "alice") // or it is no state for that
+		case 6:
+			_ = w.c.clear("cpu001", w.now, "r", "alice")
+		}
+		w.beat(b)
+		look()
+		w.pass(5 * time.Second)
+		look()
+	}
+	if admitted < 20 {
+		t.Errorf("seed %d: admitted %d times only", seed, admitted)
 	}
 }

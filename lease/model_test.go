@@ -5,9 +5,11 @@ package lease
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
+	"github.com/rackpulse/rackpulse/ledger"
 	"github.com/rackpulse/rackpulse/site"
 )
 
@@ -178,6 +180,21 @@ func (r *refNode) pause(now, gap time.Duration) {
 	}
 }
 
+// fullShut tells whether the breaker of most nodes closed in this tick; when it does
+// so is not this model's to say.
+func fullShut(c *core) bool {
+	return slices.ContainsFunc(c.out, func(ch change) bool {
+		return ch.event.Kind == ledger.KindBreaker && ch.event.From == "open" && ch.event.Evidence["scope"] == ScopeFull
+	})
+}
+
+// relent gives a suspect a whole TTL anew, after the breaker of most nodes.
+func (r *refNode) relent(now time.Duration) {
+	if r.state == Suspect {
+		r.state, r.was, r.till, r.eof = Restored, Ready, now+refTTL, 0
+	}
+}
+
 // TestModel drives, four times, 16 nodes through 70,000 ticks of 100 ms, more than a million
 // steps, with random beats, ends of streams, restarts, leaves, maintenances,
 // operators and pauses of the registry, and compares every state with the
@@ -213,10 +230,17 @@ func model(t *testing.T, seed uint64) {
 		now += gap
 		c.sweep(base.Add(now))
 		for i := range ref {
-			r := &ref[i]
 			if now >= held {
-				r.tick(now)
+				ref[i].tick(now)
 			}
+		}
+		if fullShut(c) {
+			for i := range ref {
+				ref[i].relent(now)
+			}
+		}
+		for i := range ref {
+			r := &ref[i]
 			r.drive(rng, c, now, base)
 			var got State
 			if n := c.nodes[r.id]; n != nil {
