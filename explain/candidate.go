@@ -37,7 +37,7 @@ func (c *casebook) candidate(r rules.Evidence, e Entity, cause, alert string, li
 	if len(list) > 1 {
 		why = fmt.Sprintf("mean of %d; %s: %s", len(list), c.graph.show(list[0].of), why)
 	}
-	if len(one.Missing) > 0 {
+	if sum == 0 && len(one.Missing) > 0 {
 		why = "unknown, as data is missing"
 	}
 	one.Factors = []Factor{{"strength", sum / float64(len(list)), why}}

@@ -84,7 +84,8 @@ func (c *casebook) commonCauses() []Common {
 	return out
 }
 
-// shareOf scores the parents of one kind of failure: coverage times specificity.
+// shareOf scores the parents of one kind of failure: coverage times specificity,
+// raised where the parent itself is seen to be at fault.
 func (c *casebook) shareOf(what, level string, list []Entity) []Common {
 	under := map[Entity]int{}
 	for _, e := range list {
@@ -106,10 +107,13 @@ func (c *casebook) shareOf(what, level string, list []Entity) []Common {
 			Telemetry: c.speaks(up), Answers: c.answers(up),
 		}
 		one.Score = one.Coverage * one.Specificity
+		if one.Faulty = c.faulty(up); one.Faulty {
+			one.Score = 1 - (1-one.Score)*(1-strengthUnit)
+		}
 		out = append(out, one)
 	}
 	slices.SortFunc(out, func(a, b Common) int {
-		return cmp.Or(cmp.Compare(b.Score, a.Score), cmp.Compare(answers(a), answers(b)),
+		return cmp.Or(cmp.Compare(b.Score, a.Score), cmp.Compare(health(a), health(b)),
 			cmp.Compare(slices.Index(parents[what], a.Entity.Level), slices.Index(parents[what], b.Entity.Level)),
 			cmp.Compare(a.Entity.ID, b.Entity.ID))
 	})
@@ -158,6 +162,21 @@ func (c *casebook) size(parent Entity, level string) int {
 	return len(c.graph.below(parent, level))
 }
 
+// faulty says that a parent itself is down by its own account or its poller's.
+func (c *casebook) faulty(e Entity) bool {
+	for _, at := range []struct {
+		fact string
+		of   Entity
+	}{{factUnit, e}, {factDevice, Entity{"device", e.ID}}} {
+		if t := c.data[at.fact][at.of]; t != nil {
+			if _, down := c.window.onsetOf(t.points, isZero); down {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // answers says whether a device answers its poller, nil for what is not polled.
 func (c *casebook) answers(e Entity) *bool {
 	t := c.data[factDevice][Entity{"device", e.ID}]
@@ -169,16 +188,16 @@ func (c *casebook) answers(e Entity) *bool {
 	return &up
 }
 
-// answers orders parents that explain equally well: a silent one first, one
-// that answers last.
-func answers(one Common) int {
+// health orders parents that explain equally well: a faulty one first, one that
+// answers its poller last.
+func health(one Common) int {
 	switch {
-	case one.Answers == nil:
-		return 1
-	case *one.Answers:
+	case one.Faulty:
+		return 0
+	case one.Answers != nil && *one.Answers:
 		return 2
 	}
-	return 0
+	return 1
 }
 
 // speaks says that anything was heard of an entity itself.

@@ -24,9 +24,12 @@ type affected struct {
 	factors  []string // of the strength, as text
 	symptom  onset
 	cause    onset // the earliest required cause; the symptom without one
+	caused   bool  // cause is a required one
 	evidence []Evidence
 	counter  []Evidence
 	missing  []string
+	// undecided says that a required cause is not known for lack of data.
+	undecided bool
 }
 
 // entities lists the entities of a signal or fact, sorted.
@@ -125,34 +128,16 @@ func (c *casebook) branch(b rules.Branch, at Entity) (affected, bool) {
 	if until.After(c.window.to) {
 		until = c.window.to
 	}
-	failing, required := 1.0, false
 	for _, k := range b.Causes {
-		if k.Role == "contradicting" {
-			continue
-		}
-		o, where, ok := c.seen(k.Signal, at)
-		if !ok {
-			lost := c.unknown(k.Signal, at, a.symptom.at, until)
-			if k.Role == "required" && len(lost) == 0 {
-				return a, false
-			}
-			a.missing = append(a.missing, lost...)
-			continue
-		}
-		f, why := timing(o, a.symptom, k.Lead, c.lag())
-		failing *= 1 - k.Weight*f
-		a.factors = append(a.factors, fmt.Sprintf("%s %.2f x timing %.2f (%s)", k.Signal, k.Weight, f, why))
-		a.evidence = append(a.evidence, c.evidence(k.Signal, where, o))
-		if k.Role == "required" && (!required || o.at.Before(a.cause.at)) {
-			a.cause, required = o, true
+		if k.Role != "contradicting" && !c.weigh(&a, k, until) {
+			return a, false
 		}
 	}
-	a.strength = 1 - failing
 	if !slices.ContainsFunc(b.Causes, func(k rules.Cause) bool { return k.Role != "contradicting" }) {
 		a.strength = ownWeight
 		a.factors = []string{fmt.Sprintf("%s %.2f", b.Symptom, ownWeight)}
 	}
-	if len(a.missing) > 0 {
+	if a.undecided {
 		a.strength = 0 // missing data is never evidence
 	}
 	for _, k := range b.Causes {
@@ -161,6 +146,30 @@ func (c *casebook) branch(b rules.Branch, at Entity) (affected, bool) {
 		}
 	}
 	return a, true
+}
+
+// weigh applies one required or supporting cause to an entity. It is false where
+// a required one is known not to hold with the symptom.
+func (c *casebook) weigh(a *affected, k rules.Cause, until time.Time) bool {
+	required := k.Role == "required"
+	o, where, ok := c.seen(k.Signal, a.of)
+	if !ok {
+		lost := c.unknown(k.Signal, a.of, a.symptom.at, until)
+		a.missing = append(a.missing, lost...)
+		a.undecided = a.undecided || required && len(lost) > 0
+		return !required || len(lost) > 0
+	}
+	if o.last.Add(c.lag()).Before(a.symptom.at) {
+		return !required // over before the symptom began
+	}
+	f, why := timing(o, a.symptom, k.Lead, c.lag())
+	a.strength = 1 - (1-a.strength)*(1-k.Weight*f)
+	a.factors = append(a.factors, fmt.Sprintf("%s %.2f x timing %.2f (%s)", k.Signal, k.Weight, f, why))
+	a.evidence = append(a.evidence, c.evidence(k.Signal, where, o))
+	if required && (!a.caused || o.at.Before(a.cause.at)) {
+		a.cause, a.caused = o, true
+	}
+	return true
 }
 
 // contradict applies one contradicting cause to an entity.
@@ -295,6 +304,7 @@ func (c *casebook) shared(r rules.Evidence, parent Entity, hit, sure []affected)
 	}
 	mine = c.support(r.Group, parent, mine)
 	one := c.candidate(r, parent, r.Cause, r.Alerts[0], mine)
+	one.parent = true
 	observed := 0
 	for _, e := range c.graph.below(parent, r.At) {
 		if c.data[r.Group.Of][e] != nil {

@@ -29,7 +29,7 @@ const (
 
 	maxCandidates = 8   // shown
 	maxListed     = 12  // entities or alerts in one list
-	maxSteps      = 120 // of a range query before the step grows
+	maxSteps      = 240 // of a range query before the step grows
 )
 
 // Request is one question. Exactly one of Node, GPU, Rack and Alert is set.
@@ -103,11 +103,11 @@ func newWindow(req Request) (window, error) {
 	if w.to.IsZero() || span <= 0 || span > MaxWindow {
 		return w, fmt.Errorf("window from %s to %s: want more than 0 and at most %s", stamp(w.from), stamp(w.to), MaxWindow)
 	}
-	for (span+leadMargin)/w.step > maxSteps*2 {
+	for (span+leadMargin)/w.step > maxSteps {
 		w.step *= 2
 	}
-	// On the grid of the evaluations, so that recorded samples are met.
-	w.begin = w.from.Add(-leadMargin).Truncate(w.step)
+	// The last step falls on the end, so that the newest samples count.
+	w.begin = w.to.Add(-(span + leadMargin + w.step - 1).Truncate(w.step))
 	return w, nil
 }
 

@@ -116,7 +116,8 @@ func (c *casebook) units() []Candidate {
 		one := c.fact("cooling-unit-down", e, o, strengthUnit, "cooling unit "+e.ID+" does not run", "the unit says so itself; whether racks warm is judged apart")
 		one.alerts = []string{"CoolingUnitDown"}
 		one.Evidence = []Evidence{{Text: "the cooling unit reports that it does not run", Entity: e.String(), At: o.at, Signal: factUnit}}
-		one.Missing = c.withoutInlet(e)
+		one.Missing = c.withoutInlet(e, o.at)
+		one.Verdict = "The unit reports a stop; no rack is known to be warm for it yet."
 		one.NextSteps = []string{"Look at " + e.String() + " on site or in the building management system; start the standby unit."}
 		one.finish()
 		out = append(out, one)
@@ -124,11 +125,11 @@ func (c *casebook) units() []Candidate {
 	return out
 }
 
-// withoutInlet lists the racks of a unit whose inlet is not known.
-func (c *casebook) withoutInlet(unit Entity) []string {
+// withoutInlet lists the racks of a unit whose inlet is not known since a time.
+func (c *casebook) withoutInlet(unit Entity, since time.Time) []string {
 	var out []string
 	for _, r := range c.graph.below(unit, "rack") {
-		if t := c.data["inlet"][r]; t == nil || !c.window.covered(t.points, c.window.from, c.window.to) {
+		if t := c.data["inlet"][r]; t == nil || !c.window.covered(t.points, since, c.window.to) {
 			out = append(out, "inlet for "+r.String()+" ("+c.signals["inlet"].Description+")")
 		}
 	}
@@ -160,6 +161,7 @@ func (c *casebook) nodes() []Candidate {
 				one.Factors = append(one.Factors, Factor{"against", explained, "no other node of the rack is alive either"})
 			}
 		}
+		one.Verdict = "The node is silent; whether what it shares with others fails too is said below."
 		one.NextSteps = []string{"Look at the console and the management controller of " + e.ID + ": power state, last kernel messages.", "If it runs, look at its link and at the agent's log."}
 		one.finish()
 		out = append(out, one)

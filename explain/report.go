@@ -60,6 +60,7 @@ type Candidate struct {
 
 	alerts []string // its own alerts and those of its symptoms
 	domain func(Entity) bool
+	parent bool // of the entities that its correlation affects
 }
 
 // Factor is one multiplier of a score.
@@ -100,6 +101,8 @@ type Common struct {
 	Score       float64 `json:"score"`
 	// Telemetry says that signals of the parent itself were seen.
 	Telemetry bool `json:"telemetry"`
+	// Faulty says that the parent itself shows a fault; it raises the score.
+	Faulty bool `json:"faulty,omitempty"`
 	// Answers says whether a device answers its poller; nil: it is not polled.
 	Answers *bool `json:"answers,omitempty"`
 }
@@ -192,16 +195,23 @@ func (c *casebook) explainAway(all []Candidate) {
 	for i := range all {
 		for k := range all {
 			better := &all[k]
-			if i == k || better.Score < NamedScore || better.NoFault || better.domain == nil || len(all[i].alerts) == 0 {
-				continue
-			}
-			if better.Score >= all[i].Score && slices.Contains(better.alerts, all[i].alerts[0]) && better.domain(all[i].Entity) {
-				all[i].Factors = append(all[i].Factors, Factor{"explained", explained, "a symptom of " + better.Cause})
+			if i != k && better.explains(&all[i]) {
+				all[i].Factors = append(all[i].Factors, Factor{"explained", explained, "part of " + better.Cause})
 				all[i].finish()
 				break
 			}
 		}
 	}
+}
+
+// explains says that one candidate is a symptom of this one, or an entity of
+// this parent.
+func (c *Candidate) explains(one *Candidate) bool {
+	if c.Score < NamedScore || c.Score < one.Score || c.NoFault || len(one.alerts) == 0 || !c.domain(one.Entity) {
+		return false
+	}
+	part := c.parent && !one.parent && c.Correlation == one.Correlation
+	return part || slices.Contains(c.alerts, one.alerts[0])
 }
 
 // mute marks the alerts that are symptoms of the named cause.

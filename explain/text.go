@@ -57,7 +57,9 @@ func (r *Report) Text(out io.Writer) error {
 	w.linef("%s", r.headline())
 	if r.Named {
 		top := r.Candidates[0]
-		w.linef("  %s", top.Verdict)
+		if top.Verdict != "" {
+			w.linef("  %s", top.Verdict)
+		}
 		w.linef("  since %s, score %.2f", top.since(), top.Score)
 	}
 	w.linef("\nasked     %s, %s to %s, site %s", r.Question, stamp(r.From), stamp(r.To), r.Site)
@@ -73,9 +75,9 @@ func (r *Report) Text(out io.Writer) error {
 	}
 	w.list("unknown for lack of data", r.Missing)
 	w.list("changes measured", r.changeLines())
-	w.list("common cause of what fails together (coverage x specificity)", r.commonLines())
+	w.list("common cause of what fails together (score = coverage x specificity)", r.commonLines())
 	w.list("alerts that fired", r.alertLines())
-	w.list(fmt.Sprintf("queries (range from %s to %s, step %gs)", stamp(r.Begin), stamp(r.To), r.StepSeconds), r.Queries)
+	w.list(fmt.Sprintf("queries, for promtool query range --start=%s --end=%s --step=%gs URL QUERY", stamp(r.Begin), stamp(r.To), r.StepSeconds), r.Queries)
 	return w.err
 }
 
@@ -153,10 +155,10 @@ func (r *Report) commonLines() []string {
 		line := fmt.Sprintf("%.2f %s: %s, holds %d of the %d that fail (%.2f), %d of its %d fail (%.2f)",
 			c.Score, c.What, c.Entity, c.Failing, c.All, c.Coverage, c.Failing, c.Of, c.Specificity)
 		switch {
+		case c.Faulty:
+			line += ", itself faulty"
 		case c.Answers != nil && *c.Answers:
 			line += ", answers its poller"
-		case c.Answers != nil:
-			line += ", does not answer its poller"
 		case !c.Telemetry:
 			line += ", no telemetry of its own"
 		}
