@@ -32,13 +32,17 @@ type affected struct {
 	undecided bool
 }
 
-// entities lists the entities of a signal or fact, sorted.
+// entities lists the entities of a signal or fact, sorted. It is for after read.
 func (c *casebook) entities(name string) []Entity {
+	if list, ok := c.sorted[name]; ok {
+		return list
+	}
 	out := make([]Entity, 0, len(c.data[name]))
 	for e := range c.data[name] {
 		out = append(out, e)
 	}
 	slices.SortFunc(out, func(a, b Entity) int { return cmp.Or(cmp.Compare(a.Level, b.Level), cmp.Compare(a.ID, b.ID)) })
+	c.sorted[name] = out
 	return out
 }
 
@@ -48,7 +52,14 @@ func (c *casebook) seen(signal string, at Entity) (onset, Entity, bool) {
 	var best onset
 	var where Entity
 	found := false
-	for _, e := range c.entities(signal) {
+	list := c.entities(signal)
+	if c.signals[signal].Level == at.Level { // only its own counts
+		list = []Entity{at}
+	}
+	for _, e := range list {
+		if c.data[signal][e] == nil {
+			continue
+		}
 		if !c.joins(at, e) {
 			continue
 		}

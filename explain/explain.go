@@ -121,6 +121,7 @@ type casebook struct {
 
 	focus   []Entity
 	data    map[string]map[Entity]*track // by signal or fact
+	sorted  map[string][]Entity          // of data, once all is read
 	alerts  []FiredAlert
 	queries []string
 }

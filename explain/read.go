@@ -44,7 +44,7 @@ func (c *casebook) ranged(ctx context.Context, expr string) ([]query.Series, err
 
 // read asks everything: one query for all signals of a level, one for each fact.
 func (c *casebook) read(ctx context.Context) error {
-	c.data = map[string]map[Entity]*track{}
+	c.data, c.sorted = map[string]map[Entity]*track{}, map[string][]Entity{}
 	near := c.near()
 	names := c.wanted()
 	for _, level := range slices.Sorted(maps.Keys(names)) {
