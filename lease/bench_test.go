@@ -172,6 +172,7 @@ func benchServer(b *testing.B, kind string, streams int, period time.Duration) {
 	beats := float64(to.Beats - from.Beats)
 	b.ReportMetric((to.CPU-from.CPU)/beats*1e6, "cpu-s/1M-beats")
 	b.ReportMetric(float64(to.RSS-warm.RSS)/float64(streams-first)/1024, "KiB/stream")
+	b.ReportMetric(float64(to.File-warm.File)/float64(streams-first)/1024, "file-KiB/stream")
 	b.ReportMetric(float64(to.Heap-warm.Heap)/float64(streams-first)/1024, "heap-KiB/stream")
 	b.ReportMetric(float64(to.Stack-warm.Stack)/float64(streams-first)/1024, "stack-KiB/stream")
 	b.ReportMetric(beats/window.Seconds(), "beats/s")

@@ -45,6 +45,7 @@ func TestMain(m *testing.M) {
 type childStats struct {
 	CPU     float64 // seconds
 	RSS     int64   // bytes, garbage given back
+	File    int64   // bytes of RSS that are pages of files: the program, the ledger
 	Heap    uint64  // bytes in use
 	Stack   uint64  // bytes
 	Beats   uint64
@@ -93,8 +94,11 @@ func runChild(kind string) error {
 		runtime.ReadMemStats(&m)
 		s.Heap, s.Stack = m.HeapAlloc, m.StackInuse
 		statm, _ := os.ReadFile("/proc/self/statm")
-		_, _ = fmt.Sscan(strings.Fields(string(statm))[1], &s.RSS)
+		fields := strings.Fields(string(statm))
+		_, _ = fmt.Sscan(fields[1], &s.RSS)
+		_, _ = fmt.Sscan(fields[2], &s.File)
 		s.RSS *= int64(os.Getpagesize())
+		s.File *= int64(os.Getpagesize())
 		line, _ := json.Marshal(s)
 		fmt.Println(string(line))
 	}
