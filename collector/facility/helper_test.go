@@ -5,6 +5,7 @@ package facility
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"fmt"
 	"math"
 	"slices"
@@ -191,4 +192,20 @@ func noLines(t testing.TB, s *collector.Store, prefixes ...string) {
 			t.Errorf("the page has %s\nit is\n%s", p, text)
 		}
 	}
+}
+
+// runText runs the entries of a configuration in real time; stop ends them and
+// waits for all of it.
+func runText(t testing.TB, text string) (store *collector.Store, stop func()) {
+	t.Helper()
+	store = collector.NewStore()
+	store.SetIdentity(hallIdentity())
+	r, err := New(entries(t, text), Deps{Store: store, Logger: log.NewNopLogger(), Device: hallDevice})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); r.Run(ctx) }()
+	return store, func() { cancel(); <-done }
 }

@@ -18,7 +18,7 @@ import (
 )
 
 func init() {
-	Register("local", "sensors that the kernel shows as files: 1-wire (DS18B20) and hwmon", newLocal)
+	Register("local", "sensors that the kernel shows as files: 1-wire (DS18B20), hwmon, USB thermometers (TEMPer)", newLocal)
 }
 
 const (
@@ -34,13 +34,17 @@ type localConfig struct {
 	Sensors []localSensor `yaml:"sensors"`
 }
 
-// localSensor is one temperature, given by either W1 or Hwmon.
+// localSensor is one value, given by one of W1, Hwmon and Hidraw.
 type localSensor struct {
 	// W1 is the id of a 1-wire thermometer, such as 28-0316a2791aff.
 	W1 string `yaml:"w1"`
 	// Hwmon is a chip's name and a channel or its label: "nct6775/temp2",
 	// "nct6775/SYSTIN".
-	Hwmon    string `yaml:"hwmon"`
+	Hwmon string `yaml:"hwmon"`
+	// Hidraw is the path of a USB thermometer; Probe is 1 (default) for the one in
+	// the stick, 2 for the one at its cable.
+	Hidraw   string `yaml:"hidraw"`
+	Probe    int    `yaml:"probe"`
 	Device   string `yaml:"device"`
 	Quantity string `yaml:"quantity"`
 }
@@ -84,8 +88,12 @@ func newLocal(fc FactoryConfig) (Plan, error) {
 
 func (s *localSensor) check(fc FactoryConfig) error {
 	switch {
-	case (s.W1 == "") == (s.Hwmon == ""):
-		return errors.New("want one of w1 and hwmon")
+	case given(s.W1, s.Hwmon, s.Hidraw) != 1:
+		return errors.New("want one of w1, hwmon and hidraw")
+	case s.Hidraw != "" && !filepath.IsAbs(s.Hidraw):
+		return fmt.Errorf("hidraw %q is no absolute path", s.Hidraw)
+	case s.Probe < 0 || s.Probe > hidProbes || s.Probe != 0 && s.Hidraw == "":
+		return fmt.Errorf("probe %d: a hidraw has 1 and 2", s.Probe)
 	case s.W1 != "" && !w1ID.MatchString(s.W1):
 		return fmt.Errorf("w1 %q is no id of a thermometer, such as 28-0316a2791aff", s.W1)
 	case s.Hwmon != "" && !hwmonName.MatchString(s.Hwmon):
@@ -95,7 +103,7 @@ func (s *localSensor) check(fc FactoryConfig) error {
 	if err != nil {
 		return err
 	}
-	if q.Base != UnitCelsius || q.PartLabel != "" {
+	if !(q.Base == UnitCelsius && q.PartLabel == "" || s.Hidraw != "" && s.humidity()) {
 		return fmt.Errorf("quantity %s is no temperature", q.Name)
 	}
 	if s.Device == "" {
@@ -107,7 +115,20 @@ func (s *localSensor) check(fc FactoryConfig) error {
 	return nil
 }
 
-// localDriver reads files of sysfs.
+// humidity says that the hygrometer of a USB thermometer is meant.
+func (s *localSensor) humidity() bool { return s.Quantity == "inlet_humidity" }
+
+// given counts the texts that are not empty.
+func given(list ...string) (n int) {
+	for _, text := range list {
+		if text != "" {
+			n++
+		}
+	}
+	return n
+}
+
+// localDriver reads files of sysfs and of /dev.
 type localDriver struct {
 	config localConfig
 }
@@ -121,27 +142,32 @@ func (d *localDriver) Read(ctx context.Context) ([]Reading, error) {
 			errs = append(errs, ctx.Err())
 			break
 		}
-		v, ok, err := d.sensor(s)
+		v, ok, err := d.sensor(ctx, s)
 		if err != nil {
 			errs = append(errs, err)
 		} else if ok {
-			out = append(out, Reading{Device: s.Device, Quantity: s.Quantity, Value: float64(v) * milli})
+			out = append(out, Reading{Device: s.Device, Quantity: s.Quantity, Value: v})
 		}
 	}
 	return out, errors.Join(errs...)
 }
 
-// sensor returns thousandths of a degree; ok is false where there is no value.
-func (d *localDriver) sensor(s localSensor) (v int64, ok bool, err error) {
-	if s.W1 != "" {
-		return d.w1(s.W1)
+// sensor returns a value in its base unit; ok is false where there is none.
+func (d *localDriver) sensor(ctx context.Context, s localSensor) (v float64, ok bool, err error) {
+	var n int64
+	switch {
+	case s.Hidraw != "":
+		return d.hid(ctx, s)
+	case s.W1 != "":
+		n, ok, err = d.w1(s.W1)
+	default:
+		var file string
+		if file, err = d.hwmon(s.Hwmon); err == nil {
+			n, err = readNumber(file)
+		}
+		ok = err == nil
 	}
-	file, err := d.hwmon(s.Hwmon)
-	if err != nil {
-		return 0, false, err
-	}
-	v, err = readNumber(file)
-	return v, err == nil, err
+	return float64(n) * milli, ok, err
 }
 
 // The values that a 1-wire thermometer shows where it has not measured: 85 C

@@ -85,10 +85,14 @@ r01-rh inlet_temperature 27.25
 
 func TestLocalConfigErrors(t *testing.T) {
 	for sensor, want := range map[string]string{
-		"{quantity: inlet_temperature}":                                                        "want one of w1 and hwmon",
+		"{quantity: inlet_temperature}":                                                        "want one of w1, hwmon and hidraw",
 		"{w1: ../../etc, quantity: inlet_temperature}":                                         "is no id of a thermometer",
 		"{hwmon: a, quantity: inlet_temperature}":                                              "is not chip/channel",
 		"{hwmon: a/temp1, quantity: inlet_humidity}":                                           "is no temperature",
+		"{hidraw: hidraw0, quantity: inlet_temperature}":                                       "is no absolute path",
+		"{hidraw: /dev/hidraw0, probe: 3, quantity: inlet_temperature}":                        "a hidraw has 1 and 2",
+		"{hwmon: a/temp1, probe: 1, quantity: inlet_temperature}":                              "a hidraw has 1 and 2",
+		"{hidraw: /dev/hidraw0, quantity: leak}":                                               "is no temperature",
 		"{hwmon: a/temp1, quantity: supply_temperature}":                                       "belongs to a cooling_unit",
 		"{hwmon: a/temp1, quantity: inlet_temperature, part: 1}":                               "agent.yml:4: unknown key",
 		"{hwmon: a/1, quantity: inlet_temperature}, {hwmon: a/2, quantity: inlet_temperature}": "sensors[1]: inlet_temperature of r01-in-top is given twice",

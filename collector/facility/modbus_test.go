@@ -3,7 +3,6 @@
 package facility
 
 import (
-	"context"
 	"fmt"
 	"math"
 	"os"
@@ -265,15 +264,7 @@ func TestModbusSharedLine(t *testing.T) {
 	for i, device := range []string{"r01-in-top", "r01-out", "r01-rh", "row-a-leak", "r02-in"} {
 		text += fmt.Sprintf("- {device: %s, kind: sensor, driver: modbus, profile: xy-md02, address: %s, interval: 1s, modbus: {unit: %d, timeout: 100ms}}\n", device, path, i+1)
 	}
-	store := collector.NewStore()
-	store.SetIdentity(hallIdentity())
-	r, err := New(entries(t, text), Deps{Store: store, Logger: log.NewNopLogger(), Device: hallDevice})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() { defer close(done); r.Run(ctx) }()
+	store, stop := runText(t, text)
 	want := []string{
 		`rack_inlet_temperature_celsius{position="top",sensor="r01-in-top",rack_id="r01"} 21`,
 		`rack_inlet_temperature_celsius{sensor="r01-out",rack_id="r01"} 22`,
@@ -291,8 +282,7 @@ func TestModbusSharedLine(t *testing.T) {
 			break
 		}
 	}
-	cancel()
-	<-done
+	stop()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.most != 1 {

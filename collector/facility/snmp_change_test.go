@@ -3,17 +3,12 @@
 package facility
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/go-kit/log"
-
-	"github.com/rackpulse/rackpulse/collector"
 )
 
 const ifTable = "1.3.6.1.2.1.2.2.1."
@@ -205,15 +200,7 @@ func TestSNMPPage(t *testing.T) {
 	text := snmpEntry(t, "r01-a", "auto", sound.address()) +
 		strings.TrimPrefix(snmpEntry(t, "ups1", "ups-mib", wrong.address()), "facility:\n") +
 		strings.TrimPrefix(snmpEntry(t, "tor1", "if-mib", "127.0.0.1:9", impatient), "facility:\n")
-	store := collector.NewStore()
-	store.SetIdentity(hallIdentity())
-	r, err := New(entries(t, text), Deps{Store: store, Logger: log.NewNopLogger(), Device: hallDevice})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() { defer close(done); r.Run(ctx) }()
+	store, stop := runText(t, text)
 	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 		if p := page(t, store); strings.Contains(p, `device="r01-a",`) && strings.Contains(p, `check="ups_power"`) && strings.Contains(p, `facility_device_up{device="tor1"`) {
 			break
@@ -228,6 +215,5 @@ func TestSNMPPage(t *testing.T) {
 		`rackpulse_facility_implausible{device="ups1",check="ups_power",ups="ups1"} 1`,
 	)
 	noLines(t, store, `pdu_neutral_current_ampere`, `rackpulse_facility_implausible{device="r01-a",check="ups_power"`)
-	cancel()
-	<-done
+	stop()
 }
