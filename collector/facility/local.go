@@ -87,17 +87,8 @@ func newLocal(fc FactoryConfig) (Plan, error) {
 }
 
 func (s *localSensor) check(fc FactoryConfig) error {
-	switch {
-	case given(s.W1, s.Hwmon, s.Hidraw) != 1:
-		return errors.New("want one of w1, hwmon and hidraw")
-	case s.Hidraw != "" && !filepath.IsAbs(s.Hidraw):
-		return fmt.Errorf("hidraw %q is no absolute path", s.Hidraw)
-	case s.Probe < 0 || s.Probe > hidProbes || s.Probe != 0 && s.Hidraw == "":
-		return fmt.Errorf("probe %d: a hidraw has 1 and 2", s.Probe)
-	case s.W1 != "" && !w1ID.MatchString(s.W1):
-		return fmt.Errorf("w1 %q is no id of a thermometer, such as 28-0316a2791aff", s.W1)
-	case s.Hwmon != "" && !hwmonName.MatchString(s.Hwmon):
-		return fmt.Errorf("hwmon %q is not chip/channel", s.Hwmon)
+	if err := s.checkSource(); err != nil {
+		return err
 	}
 	q, err := lookup(s.Quantity)
 	if err != nil {
@@ -111,6 +102,23 @@ func (s *localSensor) check(fc FactoryConfig) error {
 	}
 	if err := q.allows(fc.Kind(s.Device)); err != nil {
 		return fmt.Errorf("device %s: %w", s.Device, err)
+	}
+	return nil
+}
+
+// checkSource checks what the value is read from.
+func (s *localSensor) checkSource() error {
+	switch {
+	case given(s.W1, s.Hwmon, s.Hidraw) != 1:
+		return errors.New("want one of w1, hwmon and hidraw")
+	case s.Hidraw != "" && !filepath.IsAbs(s.Hidraw):
+		return fmt.Errorf("hidraw %q is no absolute path", s.Hidraw)
+	case s.Probe < 0 || s.Probe > hidProbes || s.Probe != 0 && s.Hidraw == "":
+		return fmt.Errorf("probe %d: a hidraw has 1 and 2", s.Probe)
+	case s.W1 != "" && !w1ID.MatchString(s.W1):
+		return fmt.Errorf("w1 %q is no id of a thermometer, such as 28-0316a2791aff", s.W1)
+	case s.Hwmon != "" && !hwmonName.MatchString(s.Hwmon):
+		return fmt.Errorf("hwmon %q is not chip/channel", s.Hwmon)
 	}
 	return nil
 }
