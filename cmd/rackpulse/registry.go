@@ -36,7 +36,7 @@ func registerRegistry(app *kingpin.Application) []verb {
 	cmd.Flag("data-dir", "Folder of the ledger. Wins over the file's store.dir.").StringVar(&v.dataDir)
 	v.web.register(cmd, ":9401")
 	v.log.register(cmd)
-	return append(registerBackup(top), verb{cmd: cmd, run: v.run})
+	return append(registerBackup(top), registerToken(top), verb{cmd: cmd, run: v.run})
 }
 
 func (v *registryVerb) run(ctx context.Context, std stdio) error {
