@@ -22,7 +22,7 @@ import (
 var epoch = time.Date(2026, 3, 1, 8, 0, 0, 0, time.UTC)
 
 // onsetAfter is when the fault of every scenario sets in.
-const onsetAfter = 7 * time.Minute
+const onsetAfter = 6 * time.Minute
 
 // page is one scrape of everything.
 type page map[string]*dto.MetricFamily

@@ -152,6 +152,10 @@ func (c *casebook) report(req Request, all []Candidate, common []Common) *Report
 	}
 	r.Candidates = all
 	r.conclude()
+	if !r.Named && !c.heard() {
+		r.Conclusion = "unknown: the store has no signals of " + r.Question + " in the window"
+		r.NextSteps = []string{"Check the time, that --prometheus.url is the store of site " + r.Site + ", and that the rules of rackpulse run there."}
+	}
 	c.mute(r)
 	return r
 }
@@ -180,6 +184,9 @@ func (r *Report) conclude() {
 	case len(r.Alerts) > 0:
 		r.Conclusion = "unknown: alerts fire, but no known cause is seen in the window"
 		r.NextSteps = []string{"Follow the runbooks of the alerts; widen the window with --from."}
+	case len(r.Changes) > 0:
+		r.Conclusion = "no symptom is seen in the window, but measurements changed"
+		r.NextSteps = []string{"Look at the changes below, ask again in a few minutes, or widen the window with --from."}
 	default:
 		r.Conclusion = "nothing wrong is seen in the window"
 		r.NextSteps = []string{"Check the time, and widen the window with --from."}
@@ -266,6 +273,16 @@ func worthTelling(ch change, unit string) bool {
 		return step >= 1
 	}
 	return step >= 0.1*math.Abs(ch.before)
+}
+
+// heard says that the rules recorded anything of what is asked for.
+func (c *casebook) heard() bool {
+	for name := range c.signals {
+		if slices.ContainsFunc(c.entities(name), func(e Entity) bool { return c.onPath(e) || c.nearFocus(e) }) {
+			return true
+		}
+	}
+	return false
 }
 
 // onPath says that an entity is what is asked for or something it hangs on.

@@ -46,7 +46,7 @@ func TestExplainAndStatus(t *testing.T) {
 		{"explain --node=gpu001 --at=yesterday", 3, `--at "yesterday"`},
 		{"explain --node=gpu001 --at=1h --from=2h", 3, "either --at or --from"},
 		{"explain --node=gpu001 --from=1h --to=2h", 3, "window"},
-		{"explain --node=gpu001 --at=10h", 2, "nothing wrong is seen"},
+		{"explain --node=gpu001 --at=10h", 2, "has no signals of node gpu001"},
 		{"explain --node=gpu001 --site.file=none.yml", 3, "none.yml"},
 		{"status gpu001", 0, "LOST"},
 		{"status r02 --json", 0, `"node": "gpu008"`},
