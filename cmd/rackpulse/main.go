@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/signal"
 	"syscall"
@@ -21,23 +20,6 @@ func main() {
 	context.AfterFunc(ctx, stop) // from then on a second signal kills
 	os.Exit(execute(ctx, os.Args[1:], stdio{os.Stdin, os.Stdout, os.Stderr}))
 }
-
-// stdio is where a verb reads and writes.
-type stdio struct {
-	in       io.Reader
-	out, err io.Writer
-}
-
-// verb is one subcommand: it registers its flags and runs.
-type verb struct {
-	cmd *kingpin.CmdClause
-	run func(ctx context.Context, std stdio) error
-}
-
-// exitCode is an error that only carries the exit status.
-type exitCode int
-
-func (c exitCode) Error() string { return fmt.Sprintf("exit status %d", int(c)) }
 
 // execute is the whole program but for signals and os.Exit.
 func execute(ctx context.Context, args []string, std stdio) int {
