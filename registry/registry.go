@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -118,16 +119,14 @@ func (r *Registry) Run(ctx context.Context, ln net.Listener) error {
 	}
 	keepCtx, stop := context.WithCancel(context.WithoutCancel(ctx)) // until the leases have stopped
 	defer stop()
-	kept := make(chan struct{})
-	go func() {
-		defer close(kept)
-		r.keepAddresses(keepCtx)
-	}()
+	var kept sync.WaitGroup
+	kept.Go(func() { r.keepAddresses(keepCtx) })
+	kept.Go(func() { r.watchCabling(keepCtx) })
 	err := r.runLeases(ctx, ln)
 	r.refreshAddresses()
 	r.ended.Store(true)
 	stop()
-	<-kept
+	kept.Wait()
 	return errors.Join(err, r.Close())
 }
 
