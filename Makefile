@@ -21,11 +21,13 @@ build: ## build the binary
 
 test: deps ## install what the tests need, then run them with the race detector
 	$(GO) vet ./...
+	$(GO) vet -tags e2e ./cmd/rackpulse
 	$(GO) test -race -timeout 20m ./...
 
 lint: ## go vet, staticcheck, formatting, budgets, generated files
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); exit 1; }
 	$(GO) vet ./...
+	$(GO) vet -tags e2e ./cmd/rackpulse
 	$(GO) tool -modfile=tools/lint/go.mod staticcheck ./...
 	$(GO) test -count=1 . ./rules ./alerting ./dashboards
 

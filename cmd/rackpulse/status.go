@@ -96,8 +96,8 @@ type alertStatus struct {
 	Since       time.Time `json:"since"`
 }
 
-// status is the whole screen.
-type status struct {
+// screen is all that is shown.
+type screen struct {
 	At   time.Time `json:"at"`
 	Site string    `json:"site"`
 	Rack string    `json:"rack_id,omitempty"`
@@ -184,8 +184,8 @@ const statusMetrics = "rackpulse_gpu_up|DCGM_FI_DEV_GPU_TEMP|DCGM_FI_DEV_POWER_U
 	"rackpulse_lease_state|rackpulse_lease_up|rack_inlet_temperature_celsius|pdu_power_watt|pdu_current_ampere|facility_device_up|switch_port_up"
 
 // readStatus reads everything about a node or rack at one time.
-func readStatus(ctx context.Context, q query.Querier, s *site.Site, target string, now time.Time) (*status, error) {
-	st := &status{At: now.UTC(), Site: s.ID, Alerts: []alertStatus{}}
+func readStatus(ctx context.Context, q query.Querier, s *site.Site, target string, now time.Time) (*screen, error) {
+	st := &screen{At: now.UTC(), Site: s.ID, Alerts: []alertStatus{}}
 	var nodes []*site.Node
 	if n, ok := s.Node(target); ok {
 		nodes, st.Rack = []*site.Node{n}, n.Rack
@@ -229,7 +229,7 @@ func readStatus(ctx context.Context, q query.Querier, s *site.Site, target strin
 	return st, nil
 }
 
-func (st *status) facility(s *site.Site, r *reading) {
+func (st *screen) facility(s *site.Site, r *reading) {
 	for _, one := range s.SensorsIn(st.Rack) {
 		if one.Measures == "inlet_temperature" {
 			st.Inlet = append(st.Inlet, inletStatus{one.ID, one.Position, r.value("rack_inlet_temperature_celsius", "sensor", one.ID)})
@@ -299,7 +299,7 @@ func (r *reading) gpu(labels map[string]string) gpuStatus {
 }
 
 // addAlerts keeps the firing alerts of the nodes, their rack and what it hangs on.
-func (st *status) addAlerts(s *site.Site, alerts []query.Alert, nodes []*site.Node) {
+func (st *screen) addAlerts(s *site.Site, alerts []query.Alert, nodes []*site.Node) {
 	above := s.DependsOn(site.Entity{Kind: site.KindRack, ID: st.Rack})
 	for _, a := range alerts {
 		l := a.Labels

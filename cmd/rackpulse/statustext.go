@@ -13,7 +13,7 @@ import (
 func writeJSONLine(w io.Writer, value any) error { return json.NewEncoder(w).Encode(value) }
 
 // write prints the screen.
-func (st *status) write(out io.Writer) error {
+func (st *screen) write(out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "site %s  rack %s  %s\n", st.Site, orDash(st.Rack), st.At.Format("2006-01-02 15:04:05Z"))
 	if len(st.Inlet) > 0 {
