@@ -128,6 +128,35 @@ func TestSecretNotInline(t *testing.T) {
 	}
 }
 
+// TestReplaceFile: the new file is whole and private; when it cannot be put in
+// place the old one stays, and nothing is left behind.
+func TestReplaceFile(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "state")
+	for _, text := range []string{"one", "two"} {
+		if err := ReplaceFile(path, []byte(text)); err != nil {
+			t.Fatal(err)
+		}
+		got, err := os.ReadFile(path)
+		if info, _ := os.Stat(path); err != nil || string(got) != text || info.Mode().Perm() != 0o600 {
+			t.Errorf("%q, %v, %v", got, err, info.Mode())
+		}
+	}
+	folder := filepath.Join(dir, "folder")
+	if err := os.MkdirAll(filepath.Join(folder, "full"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := ReplaceFile(folder, nil); err == nil {
+		t.Error("a folder was replaced by a file")
+	}
+	if err := ReplaceFile(filepath.Join(dir, "none", "x"), nil); err == nil {
+		t.Error("wrote into a folder that is not there")
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 2 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
 func TestReadFile(t *testing.T) {
 	path := write(t, "12345", 0o600)
 	if data, err := ReadFile(path, 5); err != nil || string(data) != "12345" {

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -165,7 +164,7 @@ func (b *addressBook) save() error {
 	}
 	data, err := json.Marshal(agents)
 	if err == nil {
-		err = replaceFile(b.path, data)
+		err = config.ReplaceFile(b.path, data)
 	}
 	if err != nil {
 		b.mu.Lock()
@@ -173,21 +172,6 @@ func (b *addressBook) save() error {
 		b.mu.Unlock()
 	}
 	return err
-}
-
-// replaceFile writes a file beside path, syncs it and renames it.
-func replaceFile(path string, data []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name()) // no longer there once renamed
-	_, err = f.Write(data)
-	err = errors.Join(err, f.Sync(), f.Close())
-	if err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), path)
 }
 
 // keepAddresses brings the book up to date until ctx ends, and then once more.

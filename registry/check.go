@@ -5,15 +5,18 @@ package registry
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
 	"gopkg.in/yaml.v3"
 
 	"github.com/rackpulse/rackpulse/lease"
+	"github.com/rackpulse/rackpulse/site"
 )
 
 // place writes a key of a file as "registry.yml:7: grpc.listen". A key that is
@@ -158,6 +161,18 @@ func (c *Config) checkActions(at func(...string) string, bad func(string, string
 	if a.MaxPerMinute < 0 || a.MaxPerMinute > maxPerMinute {
 		bad(at("actions", "max_per_minute"), "%d is not within 0 (the default) and %d", a.MaxPerMinute, maxPerMinute)
 	}
+}
+
+// CheckSite refuses what names a thing that the site does not have: a policy for
+// a class that is misspelt would leave the real one to the policy of all.
+func (c *Config) CheckSite(s *site.Site) error {
+	var errs []error
+	for _, id := range slices.Sorted(maps.Keys(c.Actions.Classes)) {
+		if !slices.ContainsFunc(s.NodeClasses, func(class site.NodeClass) bool { return class.ID == id }) {
+			errs = append(errs, fmt.Errorf("actions.classes.%s: the site file has no such node class", id))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 func (c *Config) checkPrometheus(at func(...string) string, bad func(string, string, ...any)) {

@@ -4,6 +4,7 @@ package registry
 
 import (
 	"maps"
+	"strings"
 	"testing"
 
 	"github.com/rackpulse/rackpulse/config"
@@ -40,5 +41,23 @@ func TestHeadroom(t *testing.T) {
 				t.Errorf("%v, %v; want %v", got, err, tc.want)
 			}
 		})
+	}
+}
+
+// TestUnknownClass: a policy for a class that the site does not have is refused,
+// at the start and when a reload takes the class away.
+func TestUnknownClass(t *testing.T) {
+	cfg := testConfig(t.TempDir())
+	cfg.Actions.Classes = map[string]lease.Policy{"h10O": {Mode: lease.ModeObserve}}
+	const want = "actions.classes.h10O: the site file has no such node class"
+	if _, err := New(cfg, Deps{Site: example(t)}); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v, want %q", err, want)
+	}
+	cfg.Actions.Classes = map[string]lease.Policy{"h100": {Mode: lease.ModeObserve}}
+	r := start(t, cfg, Deps{Site: example(t)})
+	next := example(t)
+	next.NodeClasses = nil
+	if err := r.ApplySite(next); err == nil || !strings.Contains(err.Error(), "actions.classes.h100") {
+		t.Errorf("after a reload: %v", err)
 	}
 }

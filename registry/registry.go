@@ -76,6 +76,9 @@ func New(cfg Config, deps Deps) (*Registry, error) {
 	if deps.Site == nil {
 		return nil, errors.New("registry: no site")
 	}
+	if err := cfg.CheckSite(deps.Site); err != nil {
+		return nil, fmt.Errorf("registry: %w", err)
+	}
 	if deps.Logger == nil {
 		deps.Logger = log.NewNopLogger()
 	}
@@ -238,7 +241,7 @@ func (r *Registry) checkSite(next *site.Site) error {
 	if id := r.site.Load().ID; next.ID != id {
 		return fmt.Errorf("site id changed from %q to %q: that is another site, restart the registry for it", id, next.ID)
 	}
-	return nil
+	return r.cfg.CheckSite(next)
 }
 
 // siteEvents makes one event of each change, up to a bound.

@@ -47,7 +47,7 @@ func (v *backupVerbs) backup(ctx context.Context, std stdio) (err error) {
 		return err
 	}
 	defer func() {
-		err = errors.Join(err, f.Close())
+		err = errors.Join(err, f.Sync(), f.Close())
 		if err == nil {
 			err = os.Rename(f.Name(), v.file)
 		}

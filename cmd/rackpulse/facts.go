@@ -18,6 +18,7 @@ import (
 	"github.com/go-kit/log"
 	"github.com/go-kit/log/level"
 
+	"github.com/rackpulse/rackpulse/config"
 	"github.com/rackpulse/rackpulse/site"
 )
 
@@ -250,11 +251,7 @@ func (f *nodeFacts) write(r commandResults) error {
 	if err != nil {
 		return err
 	}
-	path := filepath.Join(f.stateDir, commandsFile)
-	if err := os.WriteFile(path+".new", data, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(path+".new", path)
+	return config.ReplaceFile(filepath.Join(f.stateDir, commandsFile), data)
 }
 
 // cut bounds a fact.

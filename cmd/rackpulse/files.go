@@ -103,8 +103,12 @@ func (v *fileVerbs) checkRegistry(_ context.Context, std stdio) error {
 	if err != nil {
 		return err
 	}
-	if _, err := site.Load(cfg.SiteFile); err != nil {
+	s, err := site.Load(cfg.SiteFile)
+	if err != nil {
 		return err
+	}
+	if err := cfg.CheckSite(s); err != nil {
+		return fmt.Errorf("%s: %w", v.path, err)
 	}
 	targets, err := openTargets(v.path, cfg, log.NewNopLogger())
 	if err != nil {

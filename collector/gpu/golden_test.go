@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/model/textparse"
 
@@ -40,7 +41,7 @@ func parsePage(t *testing.T, page string) map[string]int {
 		case textparse.EntrySeries:
 			var l labels.Labels
 			p.Labels(&l)
-			name := l.Get(labels.MetricName)
+			name := l.Get(model.MetricNameLabel)
 			if seen[l.String()] || !typed[name] {
 				t.Errorf("twice, or without a type: %s", l)
 			}

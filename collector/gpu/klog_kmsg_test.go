@@ -121,7 +121,7 @@ func TestKmsgResume(t *testing.T) {
 			t.Errorf("after an overrun while the agent was away: %s", got)
 		}
 		want(t, "lost", series(rec.page(t), "rackpulse_kernel_log_lost_total", `reason="overrun"`), "4")
-		k, rec = newTestLog(t, "kmsg", dir)
+		k, _ = newTestLog(t, "kmsg", dir)
 		k.state.pos.BootID, k.boot = "another", "another"
 		k.state.dirty = true
 		k.flush(true)

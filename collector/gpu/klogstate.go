@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rackpulse/rackpulse/config"
 	"github.com/rackpulse/rackpulse/xid"
 )
 
@@ -148,7 +149,7 @@ func (s *logState) save(end bool, now time.Time) error {
 		return err
 	}
 	s.saved = now
-	if err := replaceFile(s.path, append(data, '\n')); err != nil {
+	if err := config.ReplaceFile(s.path, append(data, '\n')); err != nil {
 		return err
 	}
 	s.dirty, s.counted = false, false

@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/rackpulse/rackpulse/config"
 )
 
 const (
@@ -174,22 +176,5 @@ func (k *knownGPUs) save() error {
 	if err != nil {
 		return err
 	}
-	return replaceFile(k.path, append(data, '\n'))
-}
-
-// replaceFile writes a file as a whole; the old one stays if that fails.
-func replaceFile(path string, data []byte) error {
-	tmp, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
-	if err != nil {
-		return err
-	}
-	_, err = tmp.Write(data)
-	err = errors.Join(err, tmp.Sync(), tmp.Close())
-	if err == nil {
-		err = os.Rename(tmp.Name(), path)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(tmp.Name()))
-	}
-	return nil
+	return config.ReplaceFile(k.path, append(data, '\n'))
 }
