@@ -242,6 +242,25 @@ func TestRunnerOneAtATime(t *testing.T) {
 	})
 }
 
+// TestRunnerAsksBeforeHard: where the work may be taken away but a witness could
+// see the node live, it is asked first.
+func TestRunnerAsksBeforeHard(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &box{intents: []ledger.Intent{intent(1, "n1", ledger.ActionEvict)}}
+		b.verdict = func(_ ledger.Intent, w ledger.Witness) ledger.Verdict {
+			return ledger.Verdict{Soft: true, Hard: w != ledger.WitnessAlive, Ask: w == ledger.WitnessSilent}
+		}
+		s := &sink{}
+		defer start(t, b, Options{Witness: func(context.Context, string) (ledger.Witness, string) {
+			return ledger.WitnessAlive, "it draws 3100 W"
+		}}, s)()
+		time.Sleep(time.Minute)
+		if got := s.got(); !slices.Equal(got, []string{"n1 evict false"}) {
+			t.Errorf("orders %v", got)
+		}
+	})
+}
+
 // TestRunnerAsksWitness: the witness is asked only where it matters, and its
 // words are kept.
 func TestRunnerAsksWitness(t *testing.T) {

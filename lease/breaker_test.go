@@ -120,6 +120,9 @@ func TestOneOfAHundred(t *testing.T) {
 	if _, hard := f.allowed(ledger.WitnessSilent); hard != 1 {
 		t.Error("not hard 300 s after the expiry")
 	}
+	if v := f.c.permit(f.c.intents["n042"], ledger.WitnessSilent, f.now); !v.Ask {
+		t.Error("a witness that may see it live is not asked")
+	}
 	if _, hard := f.allowed(ledger.WitnessAlive); hard != 0 {
 		t.Error("hard although it draws power")
 	}
@@ -250,6 +253,43 @@ func TestPauseHoldsActions(t *testing.T) {
 	f.run(40 * time.Second)
 	if soft, hard := f.allowed(ledger.WitnessSilent); soft != 1 || hard != 0 {
 		t.Errorf("a minute later %d soft, %d hard", soft, hard)
+	}
+}
+
+// TestRestartHoldsActions: a registry that starts again finds a node that was lost
+// long ago; it may be back since, so nothing is done to it before it had time to
+// say so.
+func TestRestartHoldsActions(t *testing.T) {
+	for _, p := range []Policy{{Mode: ModeHard, Witness: "none"}, {Mode: ModeHard}} {
+		old := newHall(t, 100, 8, p)
+		old.down["n001"] = true
+		old.run(8 * time.Minute)
+		old.want("n001", Expired)
+		f := newHall(t, 100, 8, p)
+		f.c = newCore(Config{Policy: p}, f.c.site, 2, f.now)
+		st := ledger.State{Intents: []ledger.Intent{*old.c.intents["n001"]}}
+		for _, r := range old.node {
+			st.Nodes = append(st.Nodes, r)
+		}
+		f.c.restore(st, f.now)
+		f.down["n001"] = true
+		if soft, hard := f.most(59*time.Second, ledger.WitnessDead); soft != 0 || hard != 0 {
+			t.Errorf("witness %q: %d soft and %d hard right after the start", p.Witness, soft, hard)
+		}
+		f.want("n001", Expired)
+		f.run(2 * time.Second)
+		want := 0
+		if p.Witness == "none" {
+			want = 1
+		}
+		if soft, hard := f.allowed(ledger.WitnessSilent); soft != 1 || hard != want {
+			t.Errorf("witness %q: %d soft and %d hard a minute later, want 1 and %d", p.Witness, soft, hard, want)
+		}
+		delete(f.down, "n001")
+		f.run(6 * time.Second)
+		if _, hard := f.allowed(ledger.WitnessDead); hard != 0 {
+			t.Error("hard although it beats again")
+		}
 	}
 }
 

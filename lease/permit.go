@@ -78,6 +78,10 @@ func (c *core) permit(in *ledger.Intent, w ledger.Witness, now time.Time) ledger
 	if out, ok := c.permitFirst(in, n, p); ok {
 		return out
 	}
+	if left := c.graceUntil - v; left > 0 && !n.faulty() {
+		// A node that was lost before may be back long since, and about to say so.
+		return hold("the registry was away itself: it gives the nodes %s to come back", max(restoreGrace, c.cfg.TTL))
+	}
 	silence := v - n.last
 	if score := min(c.health.now(v), 3); score > 0 && !n.faulty() && silence < int64(c.cfg.TTL)*int64(score+1) {
 		return hold("the registry itself stood still lately: it waits for %s of silence", c.cfg.TTL*time.Duration(score+1))
@@ -141,8 +145,10 @@ func (c *core) permitHard(n *node, p Policy, w ledger.Witness, now time.Time, ou
 		out.Hard = true
 	case partial != nil:
 		out.Reason, out.Ask = "breaker: "+partial.reason, true
-	case p.Witness == "none" || c.aloneFor(n, now) >= unwitnessedAfter:
+	case p.Witness == "none":
 		out.Hard = true
+	case c.aloneFor(n, now) >= unwitnessedAfter:
+		out.Hard, out.Ask = true, true // one that sees it live still wins
 	default:
 		out.Ask = true
 		out.Reason = fmt.Sprintf("no witness says that it is dead; its work is taken away %s after the expiry", unwitnessedAfter)
@@ -162,7 +168,8 @@ func (c *core) permitFaulty(n *node, p Policy) ledger.Verdict {
 	return ledger.Verdict{Soft: true, Slow: true, Reason: "breaker: " + b.reason}
 }
 
-// aloneFor is how long n has been expired with no breaker in between.
+// aloneFor is how long n has been expired with no breaker, and no absence of the
+// registry, in between.
 func (c *core) aloneFor(n *node, now time.Time) time.Duration {
 	since := time.Unix(0, n.since)
 	if c.closedAt.After(since) {

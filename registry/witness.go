@@ -48,7 +48,7 @@ func (r *Registry) Witness(ctx context.Context, node string) (ledger.Witness, st
 	if said == ledger.WitnessSilent && n.Rack != "" {
 		// A whole rack without power tells of each of its nodes; one with power
 		// tells nothing of a single one.
-		if w, text := r.powerOf(ctx, "pdu_power_watt", []string{fmt.Sprintf("rack_id=%q", n.Rack)}, "its rack"); w == ledger.WitnessDead {
+		if w, text := r.powerOf(ctx, "pdu_power_watt", r.pdusOf(n.Rack), "the PDUs of its rack"); w == ledger.WitnessDead {
 			said, words = w, text
 		}
 	}
@@ -59,9 +59,13 @@ func (r *Registry) Witness(ctx context.Context, node string) (ledger.Witness, st
 }
 
 // powerOf compares what the selected series draw together with the most they
-// drew within a day. All of them must be there: half the outlets tell nothing.
+// drew within a day. All of them must be there, and at least one: one that
+// tells nothing may carry all.
 func (r *Registry) powerOf(ctx context.Context, metric string, selectors []string, what string) (ledger.Witness, string) {
 	var now, peak float64
+	if len(selectors) == 0 {
+		return ledger.WitnessSilent, "nothing tells of the power of " + what
+	}
 	for _, sel := range selectors {
 		series := fmt.Sprintf("%s{%s}", metric, sel)
 		v, found, err := r.ask(ctx, "sum("+series+")")
@@ -93,6 +97,15 @@ func (r *Registry) portsOf(ctx context.Context, ports []string, words string) (l
 		}
 	}
 	return ledger.WitnessDead, "all its switch ports are down"
+}
+
+// pdusOf are the selectors of a rack's PDUs.
+func (r *Registry) pdusOf(rack string) []string {
+	var out []string
+	for _, p := range r.site.Load().PDUsOf(rack) {
+		out = append(out, fmt.Sprintf("pdu_id=%q", p.ID))
+	}
+	return out
 }
 
 // outletsOf are the selectors of outlets, "PDU/OUTLET".

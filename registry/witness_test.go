@@ -43,8 +43,11 @@ func TestWitness(t *testing.T) {
 	}
 	with := func(a replies, expr string, v float64) replies { a[expr] = v; return a }
 	rack := func(now, peak float64) replies {
-		return replies{`sum(pdu_power_watt{rack_id="r01"})`: now, `sum(max_over_time(pdu_power_watt{rack_id="r01"}[1d]))`: peak}
+		return replies{`sum(pdu_power_watt{pdu_id="r01-a"})`: now, `sum(max_over_time(pdu_power_watt{pdu_id="r01-a"}[1d]))`: peak,
+			`sum(pdu_power_watt{pdu_id="r01-b"})`: 0, `sum(max_over_time(pdu_power_watt{pdu_id="r01-b"}[1d]))`: 10}
 	}
+	mute := rack(300, 33000) // a PDU whose management card is dead, and that may carry the rack
+	delete(mute, `sum(pdu_power_watt{pdu_id="r01-b"})`)
 	port := `max(switch_port_up{switch="tor01",port="Ethernet1"})`
 	half := outlets(40, 40, 4200)
 	delete(half, `sum(pdu_outlet_power_watt{pdu_id="r01-b",outlet="1"})`)
@@ -61,7 +64,8 @@ func TestWitness(t *testing.T) {
 		{"one outlet only", half, ledger.WitnessSilent, "not known"},
 		{"small machine", outlets(5, 5, 60), ledger.WitnessSilent, "too little"},
 		{"works though its port is down", with(outlets(4000, 4100, 4200), port, 0), ledger.WitnessAlive, ""},
-		{"rack without power", rack(300, 33000), ledger.WitnessDead, "its rack"},
+		{"rack without power", rack(300, 33000), ledger.WitnessDead, "of its rack"},
+		{"rack of which one PDU tells nothing", mute, ledger.WitnessSilent, ""},
 		{"rack with power", rack(25000, 33000), ledger.WitnessSilent, ""},
 		{"port down", replies{port: 0}, ledger.WitnessDead, "ports"},
 		{"port up", replies{port: 1}, ledger.WitnessSilent, ""},
