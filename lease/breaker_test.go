@@ -40,6 +40,7 @@ func newHall(t *testing.T, nodes, perRack int, p Policy) *hall {
 	}
 	now := time.Date(2026, 5, 1, 8, 0, 0, 0, time.UTC)
 	f.world = &world{t: t, c: newCore(Config{Policy: p}, indexSite(s), 1, now), start: now, now: now, node: map[string]ledger.NodeRecord{}}
+	f.c.restore(ledger.State{}, now) // as a registry starts, on an empty ledger
 	f.run(20 * time.Second)
 	for _, id := range f.ids {
 		f.want(id, Ready)
@@ -256,23 +257,29 @@ func TestPauseHoldsActions(t *testing.T) {
 	}
 }
 
+// restarted is the hall after a registry's start, with n001 lost long before.
+func restarted(t *testing.T, p Policy) *hall {
+	old := newHall(t, 100, 8, p)
+	old.down["n001"] = true
+	old.run(8 * time.Minute)
+	old.want("n001", Expired)
+	f := newHall(t, 100, 8, p)
+	f.c = newCore(Config{Policy: p}, f.c.site, 2, f.now)
+	st := ledger.State{Intents: []ledger.Intent{*old.c.intents["n001"]}}
+	for _, r := range old.node {
+		st.Nodes = append(st.Nodes, r)
+	}
+	f.c.restore(st, f.now)
+	f.down["n001"] = true
+	return f
+}
+
 // TestRestartHoldsActions: a registry that starts again finds a node that was lost
 // long ago; it may be back since, so nothing is done to it before it had time to
 // say so.
 func TestRestartHoldsActions(t *testing.T) {
 	for _, p := range []Policy{{Mode: ModeHard, Witness: "none"}, {Mode: ModeHard}} {
-		old := newHall(t, 100, 8, p)
-		old.down["n001"] = true
-		old.run(8 * time.Minute)
-		old.want("n001", Expired)
-		f := newHall(t, 100, 8, p)
-		f.c = newCore(Config{Policy: p}, f.c.site, 2, f.now)
-		st := ledger.State{Intents: []ledger.Intent{*old.c.intents["n001"]}}
-		for _, r := range old.node {
-			st.Nodes = append(st.Nodes, r)
-		}
-		f.c.restore(st, f.now)
-		f.down["n001"] = true
+		f := restarted(t, p)
 		if soft, hard := f.most(59*time.Second, ledger.WitnessDead); soft != 0 || hard != 0 {
 			t.Errorf("witness %q: %d soft and %d hard right after the start", p.Witness, soft, hard)
 		}
@@ -289,6 +296,21 @@ func TestRestartHoldsActions(t *testing.T) {
 		f.run(6 * time.Second)
 		if _, hard := f.allowed(ledger.WitnessDead); hard != 0 {
 			t.Error("hard although it beats again")
+		}
+	}
+}
+
+// TestRestartSeesDeaths: the time given after a start is for nodes that were not
+// heard since; one that was, and then dies, is acted on as ever.
+func TestRestartSeesDeaths(t *testing.T) {
+	f := restarted(t, Policy{Mode: ModeHard, Witness: "none"})
+	f.run(6 * time.Second)
+	f.down["n050"] = true
+	f.run(31 * time.Second)
+	f.want("n050", Expired)
+	for id, hard := range map[string]bool{"n001": false, "n050": true} {
+		if out := f.c.permit(f.c.intents[id], ledger.WitnessSilent, f.now); out.Hard != hard {
+			t.Errorf("%s: %+v", id, out)
 		}
 	}
 }

@@ -38,11 +38,12 @@ type core struct {
 	breakers map[breakerKey]*breaker
 	weighAt  int64     // virtual time of the next look at the breakers; 0: none is due
 	closedAt time.Time // of the last breaker, or absence of the registry
-	// graceUntil is the virtual time until which nothing is done to silent nodes,
-	// after an absence of the registry.
-	graceUntil int64
-	health     health
-	intents    map[string]*ledger.Intent // the one open intent of a node
+	// awayAt is the virtual time at which the registry was last back from an absence
+	// of its own (a start, a long pause), and graceUntil how long nothing is done to
+	// nodes that it has not heard since.
+	awayAt, graceUntil int64
+	health             health
+	intents            map[string]*ledger.Intent // the one open intent of a node
 
 	moves     map[[2]State]uint64
 	refusals  map[string]uint64

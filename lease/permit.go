@@ -78,7 +78,7 @@ func (c *core) permit(in *ledger.Intent, w ledger.Witness, now time.Time) ledger
 	if out, ok := c.permitFirst(in, n, p); ok {
 		return out
 	}
-	if left := c.graceUntil - v; left > 0 && !n.faulty() {
+	if n.last <= c.awayAt && v < c.graceUntil && !n.faulty() {
 		// A node that was lost before may be back long since, and about to say so.
 		return hold("the registry was away itself: it gives the nodes %s to come back", max(restoreGrace, c.cfg.TTL))
 	}

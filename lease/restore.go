@@ -54,7 +54,7 @@ func (c *core) restore(st ledger.State, now time.Time) {
 // restoreAll gives every live lease the grace of a fresh start.
 func (c *core) restoreAll(v int64, now time.Time, reason string) {
 	until := v + int64(max(restoreGrace, c.cfg.TTL))
-	c.graceUntil, c.closedAt = until, now
+	c.awayAt, c.graceUntil, c.closedAt = v, until, now
 	for _, n := range c.nodes {
 		switch n.state {
 		case Maint, Restored:
