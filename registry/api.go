@@ -74,18 +74,18 @@ func (r *Registry) Handler() http.Handler {
 		gatherer = own
 	}
 	mux.Handle("GET /metrics", promhttp.HandlerFor(gatherer, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}))
-	return r.refuseCrossOrigin(mux)
+	return r.refuseCrossOrigin(r.sendOn(mux))
 }
 
 // Protect asks for role read before next, where there is a tokens file. Where
-// there are several registries only the leader answers. It is for pages beside
-// the API.
+// there are several registries only the leader answers; the others redirect to
+// it. It is for pages beside the API.
 func (r *Registry) Protect(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		switch {
 		case !r.guard.mayRead(w, req):
 		case r.follows():
-			writeError(w, http.StatusServiceUnavailable, r.notReady())
+			r.redirect(w, req)
 		default:
 			next.ServeHTTP(w, req)
 		}

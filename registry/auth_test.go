@@ -342,7 +342,7 @@ func (r *running) checkAudit(t *testing.T, client *Client) {
 
 func TestClientErrors(t *testing.T) {
 	for _, bad := range []string{"", "reg1:9401", "ftp://reg1", "http://u:p@reg1"} {
-		if _, err := NewClient(ClientConfig{URL: bad}); err == nil {
+		if _, err := NewClient(ClientConfig{URLs: []string{bad}}); err == nil {
 			t.Errorf("%q was taken", bad)
 		}
 	}
@@ -352,7 +352,7 @@ func TestClientErrors(t *testing.T) {
 	if err := statusError(503, nil); err.Error() != "registry: Service Unavailable (HTTP 503)" {
 		t.Error(err)
 	}
-	c, err := NewClient(ClientConfig{URL: "http://127.0.0.1:1"})
+	c, err := NewClient(ClientConfig{URLs: []string{"http://127.0.0.1:1"}})
 	if err != nil {
 		t.Fatal(err)
 	}

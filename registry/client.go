@@ -3,7 +3,6 @@
 package registry
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,6 +12,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	promconfig "github.com/prometheus/common/config"
@@ -36,8 +36,9 @@ const (
 
 // ClientConfig says how to reach a registry.
 type ClientConfig struct {
-	// URL is its base, such as "http://registry:9401".
-	URL string
+	// URLs are the bases of one registry, or of several that share a ledger, such
+	// as "http://registry:9401". They are asked in turn until one leads.
+	URLs []string
 	// Token is sent with each request; the zero Secret: none.
 	Token config.Secret
 	TLS   ClientTLS
@@ -45,7 +46,8 @@ type ClientConfig struct {
 
 // Client speaks the registry's HTTP API. Its errors carry the registry's words.
 type Client struct {
-	base  *url.URL
+	bases []*url.URL
+	first atomic.Int32 // the base that answered last
 	token config.Secret
 	http  *http.Client
 }
@@ -61,15 +63,22 @@ type StatusError struct {
 // Error implements error.
 func (e *StatusError) Error() string { return fmt.Sprintf("registry: %s (HTTP %d)", e.Text, e.Code) }
 
-// NewClient makes a Client; nothing is dialled yet. Redirects are not followed:
-// they would carry the token elsewhere.
+// NewClient makes a Client; nothing is dialled yet. A redirect to the leader is
+// followed if it is one of the URLs: to others it would carry the token.
 func NewClient(cfg ClientConfig) (*Client, error) {
-	base, err := url.Parse(cfg.URL)
-	if err != nil || base.Scheme != "http" && base.Scheme != "https" || base.Host == "" {
-		return nil, fmt.Errorf("registry url %q: want http://HOST:PORT or https://HOST", cfg.URL)
+	c := &Client{token: cfg.Token}
+	for _, text := range cfg.URLs {
+		base, err := url.Parse(text)
+		if err != nil || base.Scheme != "http" && base.Scheme != "https" || base.Host == "" {
+			return nil, fmt.Errorf("registry url %q: want http://HOST:PORT or https://HOST", text)
+		}
+		if base.User != nil {
+			return nil, errors.New("registry url: holds a user; give the token instead")
+		}
+		c.bases = append(c.bases, base)
 	}
-	if base.User != nil {
-		return nil, errors.New("registry url: holds a user; give the token instead")
+	if len(c.bases) == 0 {
+		return nil, errors.New("no registry url")
 	}
 	h := promconfig.DefaultHTTPClientConfig
 	h.TLSConfig, h.FollowRedirects = cfg.TLS.config(), false
@@ -78,7 +87,8 @@ func NewClient(cfg ClientConfig) (*Client, error) {
 		return nil, fmt.Errorf("registry client: %w", err)
 	}
 	client.Timeout = clientTimeout
-	return &Client{base: base, token: cfg.Token, http: client}, nil
+	c.http = client
+	return c, nil
 }
 
 // Nodes lists the site's nodes with their leases, in the order of the site file.
@@ -210,38 +220,6 @@ func (c *Client) change(ctx context.Context, node, name string, body change) (*N
 	return &out, c.do(ctx, http.MethodPost, nil, body, &out, "nodes", node, name)
 }
 
-// send sends one request.
-func (c *Client) send(ctx context.Context, method string, params url.Values, body any, path ...string) (*http.Response, error) {
-	u := c.base.JoinPath("api", "v1")
-	for _, part := range path {
-		u = u.JoinPath(url.PathEscape(part))
-	}
-	u.RawQuery = params.Encode()
-	var reader io.Reader
-	if body != nil {
-		data, err := json.Marshal(body)
-		if err != nil {
-			return nil, err
-		}
-		reader = bytes.NewReader(data)
-	}
-	req, err := http.NewRequestWithContext(ctx, method, u.String(), reader)
-	if err != nil {
-		return nil, err
-	}
-	if body != nil {
-		req.Header.Set("Content-Type", "application/json")
-	}
-	if token := c.token.Reveal(); token != "" {
-		req.Header.Set("Authorization", "Bearer "+token)
-	}
-	resp, err := c.http.Do(req)
-	if err != nil {
-		return nil, fmt.Errorf("registry: %w", err)
-	}
-	return resp, nil
-}
-
 // do sends one request and decodes the answer into out.
 func (c *Client) do(ctx context.Context, method string, params url.Values, body, out any, path ...string) error {
 	resp, err := c.send(ctx, method, params, body, path...)
@@ -268,6 +246,9 @@ func (c *Client) do(ctx context.Context, method string, params url.Values, body,
 func statusError(code int, body []byte) error {
 	var e apiError
 	if json.Unmarshal(body, &e) == nil && e.Error != "" {
+		if code == http.StatusTemporaryRedirect {
+			e.Error += ", which is none of the given registries: give it, too"
+		}
 		return &StatusError{Code: code, Text: e.Error}
 	}
 	text := strings.Join(strings.Fields(string(body[:min(len(body), maxErrorText)])), " ")

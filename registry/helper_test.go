@@ -197,6 +197,16 @@ func gpuNode(t *testing.T, r *running, node, advertise string, opts ...grpc.Dial
 // request sends one request to the API and returns status and body.
 func (r *running) request(t *testing.T, method, path, token, body string) (int, string) {
 	t.Helper()
+	resp, text := r.ask(t, method, path, token, body)
+	return resp.StatusCode, text
+}
+
+// unled follows no redirect.
+var unled = &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+
+// ask is request with the whole answer; its body is read.
+func (r *running) ask(t *testing.T, method, path, token, body string) (*http.Response, string) {
+	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, r.api.URL+path, strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
@@ -204,7 +214,7 @@ func (r *running) request(t *testing.T, method, path, token, body string) (int, 
 	if token != "" {
 		req.Header.Set("Authorization", "Bearer "+token)
 	}
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := unled.Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -213,7 +223,7 @@ func (r *running) request(t *testing.T, method, path, token, body string) (int, 
 	if err != nil {
 		t.Fatal(err)
 	}
-	return resp.StatusCode, string(data)
+	return resp, string(data)
 }
 
 // get reads a JSON answer that must be a success.
@@ -231,7 +241,7 @@ func (r *running) get(t *testing.T, path string, v any) {
 // client is a Client of the registry's API.
 func (r *running) client(t *testing.T, token string) *Client {
 	t.Helper()
-	cfg := ClientConfig{URL: r.api.URL}
+	cfg := ClientConfig{URLs: []string{r.api.URL}}
 	if token != "" {
 		secret, err := config.ReadSecret(writeFile(t, t.TempDir(), "token", token+"\n"))
 		if err != nil {

@@ -82,19 +82,6 @@ func openEtcd(cfg *Config, site string, logger log.Logger) (*ledger.Etcd, error)
 	return ledger.OpenEtcd(opts)
 }
 
-// notReady says why this registry does not answer, and who does.
-func (r *Registry) notReady() error {
-	if r.leader != nil {
-		if l, ok := r.leader(); ok {
-			return fmt.Errorf("this registry is not leading; the leader is %s", l)
-		}
-	}
-	return errNotReady
-}
-
-// follows says whether this is one of several registries and does not lead.
-func (r *Registry) follows() bool { return r.leader != nil && !r.Ready() }
-
 // settling says whether agents are on their way from another registry.
 func (r *Registry) settling() bool {
 	if r.leader == nil {

@@ -108,8 +108,9 @@ func TestSecureEtcd(t *testing.T) {
 		return nil
 	})
 	for _, path := range []string{"/api/v1/nodes", "/api/v1/events", "/api/v1/outbox", "/api/v1/sd/agents", "/api/v1/sd/exporters?job=x&port=1", "/api/v1/view"} {
-		if code, body := follower.request(t, http.MethodGet, path, "", ""); code != http.StatusServiceUnavailable || !strings.Contains(body, "the leader is reg1:9401") {
-			t.Errorf("%s of the follower: %d %s", path, code, body)
+		resp, body := follower.ask(t, http.MethodGet, path, "", "")
+		if resp.StatusCode != http.StatusTemporaryRedirect || resp.Header.Get("Location") != "http://reg1:9401"+path || !strings.Contains(body, "the leader is reg1:9401") {
+			t.Errorf("%s of the follower: %d to %q, %s", path, resp.StatusCode, resp.Header.Get("Location"), body)
 		}
 	}
 	var groups []TargetGroup

@@ -203,7 +203,7 @@ func TestE2EChaos(t *testing.T) {
 
 // api is a client of the registry.
 func (s *small) api() *registry.Client {
-	c, err := registry.NewClient(registry.ClientConfig{URL: s.stack.registry})
+	c, err := registry.NewClient(registry.ClientConfig{URLs: []string{s.stack.registry}})
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -66,7 +66,7 @@ func TestE2ELeases(t *testing.T) {
 	}
 
 	// A leave is no loss.
-	c, err := registry.NewClient(registry.ClientConfig{URL: s.registry})
+	c, err := registry.NewClient(registry.ClientConfig{URLs: []string{s.registry}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +104,7 @@ func (s *stack) awaitState(node, state string, limit time.Duration) time.Time {
 // logEvents shows what the ledger says of nodes, oldest first.
 func (s *stack) logEvents(nodes ...string) {
 	s.t.Helper()
-	c, err := registry.NewClient(registry.ClientConfig{URL: s.registry})
+	c, err := registry.NewClient(registry.ClientConfig{URLs: []string{s.registry}})
 	if err != nil {
 		s.t.Fatal(err)
 	}

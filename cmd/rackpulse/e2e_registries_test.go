@@ -153,9 +153,15 @@ func (c *trio) following(i, lead int) {
 	if err != nil || strings.Contains(page, "rackpulse_lease_") || strings.Contains(page, "rackpulse_node_info") {
 		c.t.Errorf("the follower shows leases, or nothing (%v)", err)
 	}
-	out, err := exec.Command(binary(c.t), "nodes", "--registry.url=http://"+c.web[i], "--token-file="+filepath.Join(c.dir, "token")).CombinedOutput()
-	if err == nil || !strings.Contains(string(out), "is not leading; the leader is "+c.web[lead]) {
+	// Readers and operators are sent on; the token goes to the registries given only.
+	nodes := []string{"nodes", "--registry.url=http://" + c.web[i], "--token-file=" + filepath.Join(c.dir, "token")}
+	out, err := exec.Command(binary(c.t), nodes...).CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "is not leading; the leader is "+c.web[lead]+", which is none of the given registries") {
 		c.t.Errorf("nodes of the follower: %s", out)
+	}
+	out, err = exec.Command(binary(c.t), append(nodes, "--registry.url=http://"+c.web[lead])...).CombinedOutput()
+	if err != nil || strings.Count(string(out), "\n") != fleetNodes+1 {
+		c.t.Errorf("nodes of the follower, with its leader: %v, %s", err, tail(string(out), 3))
 	}
 }
 

@@ -40,7 +40,7 @@ type sources struct {
 func (s *sources) flags(cmd *kingpin.CmdClause) {
 	cmd.Flag("prometheus.url", "Prometheus, Thanos, Mimir, VictoriaMetrics or a standalone; may hold user:password@.").Default("http://localhost:9090").StringVar(&s.prometheus)
 	cmd.Flag("site.file", "Site file.").StringVar(&s.siteFile)
-	cmd.Flag("registry.url", "Registry to take the site from; without one and without a site file, --prometheus.url is tried, as a standalone is both.").StringVar(&s.registry.url)
+	cmd.Flag("registry.url", "Registry to take the site from; without one and without a site file, --prometheus.url is tried, as a standalone is both.").StringsVar(&s.registry.urls)
 	cmd.Flag("token-file", "File with the API token of the registry.").StringVar(&s.registry.tokenFile)
 	cmd.Flag("ca-file", "Certificate authority of the registry's certificate.").StringVar(&s.registry.caFile)
 }
@@ -55,9 +55,9 @@ func (s *sources) open(ctx context.Context) (query.Querier, *site.Site, error) {
 		one, err := site.Load(s.siteFile)
 		return q, one, err
 	}
-	guessed := s.registry.url == ""
+	guessed := len(s.registry.urls) == 0
 	if guessed {
-		s.registry.url = s.prometheus
+		s.registry.urls = []string{s.prometheus}
 	}
 	c, err := s.registry.client()
 	if err == nil {

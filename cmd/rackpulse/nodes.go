@@ -19,7 +19,7 @@ import (
 
 // nodeVerbs talk to a registry about nodes.
 type nodeVerbs struct {
-	url       string
+	urls      []string
 	tokenFile string
 	caFile    string
 	asJSON    bool
@@ -74,7 +74,7 @@ func registerNodes(app *kingpin.Application) []verb {
 
 // flags adds those that say how to reach the registry.
 func (v *nodeVerbs) flags(cmd *kingpin.CmdClause) *kingpin.CmdClause {
-	cmd.Flag("registry.url", "The registry's address.").Default("http://localhost:9401").StringVar(&v.url)
+	cmd.Flag("registry.url", "The registry's address; repeated for several registries, of which one leads.").Default("http://localhost:9401").StringsVar(&v.urls)
 	cmd.Flag("token-file", "File with the API token.").StringVar(&v.tokenFile)
 	cmd.Flag("ca-file", "Certificate authority of the registry's certificate.").StringVar(&v.caFile)
 	return cmd
@@ -91,7 +91,7 @@ func signed(reason string) string {
 }
 
 func (v *nodeVerbs) client() (*registry.Client, error) {
-	cfg := registry.ClientConfig{URL: v.url, TLS: registry.ClientTLS{CAFile: v.caFile}}
+	cfg := registry.ClientConfig{URLs: v.urls, TLS: registry.ClientTLS{CAFile: v.caFile}}
 	if v.tokenFile != "" {
 		token, err := config.ReadSecret(v.tokenFile)
 		if err != nil {
