@@ -3,6 +3,7 @@
 package sim
 
 import (
+	"cmp"
 	"math"
 
 	"github.com/rackpulse/rackpulse/site"
@@ -95,7 +96,8 @@ type unit struct {
 	capacity float64
 	racks    []*rack
 
-	stopped bool // control
+	stopped bool    // control
+	left    float64 // control: share of the capacity that is left, unknown to the unit; 0: all
 
 	output, fan, supply, ret float64
 }
@@ -148,7 +150,7 @@ func (z *zone) step() {
 		want := 0.0
 		if !u.stopped {
 			want = (watts + z.excess*heat/pullDown) / float64(running)
-			want = min(u.capacity, max(0, want))
+			want = min(u.capacity*cmp.Or(u.left, 1), max(0, want))
 		}
 		if z.heat[i] += (want - z.heat[i]) / chillLag; z.heat[i] < 1 {
 			z.heat[i] = 0

@@ -22,6 +22,25 @@ type Spec struct {
 	// Onset is the physics time after Epoch at which the scenario's fault sets
 	// in; 0 means 120 s.
 	Onset time.Duration
+	// Events are more courses beside the scenario, each with its own target and time.
+	Events []Event
+}
+
+// Event is the course of one scenario with what it strikes, when and how hard.
+type Event struct {
+	Scenario string // a name of Scenarios
+	// Target is the id of what is struck: a rack, node, PDU, feed, cooling unit,
+	// sensor, "node/INDEX" for a GPU, "switch/port" for a port, "node/rack" for a
+	// move. Empty: the first that fits.
+	Target string
+	// Onset and Until bound it, as physics time; Until 0: it is never mended.
+	Onset, Until time.Duration
+	// Size is how grave it is, in the unit that docs/simulator.md gives for the
+	// scenario; 0 means the scenario's own.
+	Size float64
+	// Load is the utilisation of the nodes concerned, 0..1; 0 means the
+	// scenario's own, negative: what their jobs give.
+	Load float64
 }
 
 // Scenario is one course of events whose truth is known.
@@ -49,7 +68,7 @@ type State struct {
 	Switches map[string]*Switch
 	Sensors  map[string]float64 // sensor id -> celsius, ratio (humidity) or 0/1 (leak); absent: not readable
 	Meters   map[string]float64 // meter id -> joules
-	Faults   []Fault            // those that have set in
+	Faults   []Fault            // those that have set in and are not mended
 }
 
 // Node is one server's state.

@@ -191,8 +191,8 @@ func TestGPULost(t *testing.T) {
 	if before.GPUs[1].Util < .7 || s.GPUs[1].Util != 0 || !s.GPUs[1].Present || !s.Up {
 		t.Errorf("its neighbour works at %v, then %v", before.GPUs[1].Util, s.GPUs[1].Util)
 	}
-	if h.faults[0].UUID != g.UUID {
-		t.Errorf("the fault names %q", h.faults[0].UUID)
+	if f := after(h, onset+30).Faults; f[0].UUID != g.UUID {
+		t.Errorf("the fault names %q", f[0].UUID)
 	}
 }
 

@@ -56,9 +56,7 @@ type Hall struct {
 	sensors  []*sensor
 	meters   []*meter
 
-	onset  int64 // physics step
-	act    func(since int64)
-	faults []Fault
+	courses []running
 }
 
 // New builds the hall of a site, settled, at its epoch. An unknown scenario and
@@ -84,13 +82,15 @@ func New(spec Spec) (*Hall, error) {
 	h := &Hall{
 		site: spec.Site, seed: spec.Seed, epoch: spec.Epoch, speed: speed,
 		stride: max(1, int64(math.Ceil(stateEvery*speed))), stepSec: 1 / speed,
-		onset: int64(math.Ceil(onset.Seconds())), now: -warmUpSteps,
+		now: -warmUpSteps,
 	}
 	if err := h.build(); err != nil {
 		return nil, fmt.Errorf("simulator: %w", err)
 	}
-	if err := h.plan(spec.Scenario); err != nil {
-		return nil, fmt.Errorf("simulator: %w", err)
+	for _, ev := range append([]Event{{Scenario: spec.Scenario, Onset: onset}}, spec.Events...) {
+		if err := h.plan(ev); err != nil {
+			return nil, fmt.Errorf("simulator: %w", err)
+		}
 	}
 	for h.now < 0 {
 		h.step(h.now+1, 0)
@@ -136,8 +136,8 @@ func (h *Hall) stepAt(wall time.Time) int64 {
 // step advances the physics to step n; dt is the wall time that counters count.
 func (h *Hall) step(n int64, dt float64) {
 	h.now, h.dt = n, dt
-	if h.act != nil && n >= h.onset {
-		h.act(n - h.onset)
+	for i := range h.courses {
+		h.courses[i].step(n)
 	}
 	for _, g := range h.groups {
 		g.step(n)

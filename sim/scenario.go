@@ -6,19 +6,50 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/rackpulse/rackpulse/site"
 )
 
-// course is a scenario with its plan: called once, it chooses the targets (the
-// first that fit, in file order), says what is at fault, and returns what to do
-// in each step from the onset on. Steps may be left out between two calls.
+// course is a scenario with its plan: called once, it finds the target (without
+// one in the event the first that fits, in file order) and says what happens.
 type course struct {
 	Scenario
-	plan func(h *Hall) (fault []Fault, act func(since int64), err error)
+	plan func(h *Hall, ev Event) (deed, error)
+}
+
+// deed is what happens in a course. Steps may be left out between two calls.
+type deed struct {
+	faults []Fault
+	act    func(since int64) // in each step from the onset on; nil: nothing
+	mend   func()            // once, when it is over; nil: nothing to put back
+}
+
+// running is a planned course.
+type running struct {
+	deed
+	onset, until int64 // physics steps; until 0: never mended
+	mended       bool
+}
+
+func (r *running) active(n int64) bool { return n >= r.onset && (r.until == 0 || n < r.until) }
+
+func (r *running) step(n int64) {
+	switch {
+	case r.active(n):
+		if r.act != nil {
+			r.act(n - r.onset)
+		}
+	case n >= r.onset && !r.mended:
+		r.mended = true
+		if r.mend != nil {
+			r.mend()
+		}
+	}
 }
 
 // courses are all scenarios. To add one, add its line here and its plan below.
@@ -53,8 +84,8 @@ func Scenarios() []Scenario {
 	return out
 }
 
-func (h *Hall) plan(name string) error {
-	name = cmp.Or(name, courses[0].Name)
+func (h *Hall) plan(ev Event) error {
+	name := cmp.Or(ev.Scenario, courses[0].Name)
 	i := slices.IndexFunc(courses, func(c course) bool { return c.Name == name })
 	if i < 0 {
 		names := make([]string, len(courses))
@@ -63,28 +94,37 @@ func (h *Hall) plan(name string) error {
 		}
 		return fmt.Errorf("unknown scenario %q, known: %s", name, strings.Join(names, ", "))
 	}
-	faults, act, err := courses[i].plan(h)
+	if ev.Onset < 0 || ev.Until != 0 && ev.Until <= ev.Onset {
+		return fmt.Errorf("scenario %s: from %v until %v", name, ev.Onset, ev.Until)
+	}
+	d, err := courses[i].plan(h, ev)
 	if err != nil {
 		return fmt.Errorf("scenario %s: %w", name, err)
 	}
-	for k := range faults {
-		faults[k].Kind = strings.ReplaceAll(name, "-", "_")
-		faults[k].Since = time.Duration(h.onset) * time.Second
+	r := running{deed: d, onset: steps(ev.Onset), until: steps(ev.Until)}
+	for k := range r.faults {
+		r.faults[k].Kind = strings.ReplaceAll(name, "-", "_")
+		r.faults[k].Since = time.Duration(r.onset) * time.Second
 	}
-	h.faults, h.act = faults, act
+	h.courses = append(h.courses, r)
 	return nil
 }
 
-func planSteady(*Hall) ([]Fault, func(int64), error) { return nil, nil, nil }
+func steps(d time.Duration) int64 { return int64(math.Ceil(d.Seconds())) }
+
+func planSteady(*Hall, Event) (deed, error) { return deed{}, nil }
 
 func at(kind, id string) []Fault { return []Fault{{Entity: site.Entity{Kind: kind, ID: id}}} }
 
-// gpuRack is the first rack with GPU nodes.
-func (h *Hall) gpuRack() (*rack, error) {
+// gpuRack is the target, or the first rack with GPU nodes.
+func (h *Hall) gpuRack(target string) (*rack, error) {
 	for _, r := range h.racks {
-		if r.hasGPUs() {
+		if r.id == target || target == "" && r.hasGPUs() {
 			return r, nil
 		}
+	}
+	if target != "" {
+		return nil, fmt.Errorf("the site has no rack %q", target)
 	}
 	return nil, errors.New("the site has no rack with GPU nodes")
 }
@@ -93,29 +133,40 @@ func (r *rack) hasGPUs() bool {
 	return slices.ContainsFunc(r.nodes, func(nd *node) bool { return len(nd.gpus) > 0 })
 }
 
-// gpuNode is the first node of at least so many GPUs in a rack.
-func (h *Hall) gpuNode(gpus int) (*node, error) {
+// gpuNode is the target, or the first node, of at least so many GPUs in a rack.
+func (h *Hall) gpuNode(target string, gpus int) (*node, error) {
 	for _, nd := range h.nodes {
-		if nd.rack != nil && len(nd.gpus) >= gpus {
+		if nd.rack != nil && len(nd.gpus) >= gpus && (nd.id == target || target == "") {
 			return nd, nil
 		}
+	}
+	if target != "" {
+		return nil, fmt.Errorf("the site has no node %q of %d GPUs in a rack", target, gpus)
 	}
 	return nil, fmt.Errorf("the site has no node of %d GPUs in a rack", gpus)
 }
 
-// workingGPU is a GPU of a node whose job is made to run.
-func (h *Hall) workingGPU(index int) (*node, *gpu, []Fault, error) {
-	nd, err := h.gpuNode(index + 1)
+// oneGPU is the target, or the GPU of that index of the first node.
+func (h *Hall) oneGPU(ev Event, index int) (*node, *gpu, []Fault, error) {
+	id, part, ok := strings.Cut(ev.Target, "/")
+	if ok {
+		var err error
+		if index, err = strconv.Atoi(part); err != nil || index < 0 {
+			return nil, nil, nil, fmt.Errorf("%q is not NODE/INDEX", ev.Target)
+		}
+	}
+	nd, err := h.gpuNode(id, index+1)
 	if err != nil {
 		return nil, nil, nil, err
-	}
-	for _, other := range nd.group.nodes {
-		other.load = .85
 	}
 	fault := at(site.KindNode, nd.id)
 	fault[0].UUID = nd.gpus[index].uuid
 	return nd, &nd.gpus[index], fault, nil
 }
+
+// load is the utilisation that the event asks for, or the scenario's own;
+// negative: the jobs'.
+func (ev *Event) load(own float64) float64 { return cmp.Or(ev.Load, own) }
 
 func setLoad(nodes []*node, util float64) {
 	for _, nd := range nodes {

@@ -3,35 +3,52 @@
 package sim
 
 import (
+	"cmp"
 	"errors"
+	"fmt"
 
 	"github.com/rackpulse/rackpulse/site"
 )
 
-func planLoadOnly(h *Hall) ([]Fault, func(int64), error) {
-	r, err := h.gpuRack()
+func planLoadOnly(h *Hall, ev Event) (deed, error) {
+	r, err := h.gpuRack(ev.Target)
 	if err != nil {
-		return nil, nil, err
+		return deed{}, err
 	}
-	setLoad(r.nodes, .45)
-	return at(site.KindRack, r.id), func(int64) { setLoad(r.nodes, .97) }, nil
+	before, full := ev.load(.45), cmp.Or(ev.Size, .97)
+	setLoad(r.nodes, before)
+	return deed{
+		faults: at(site.KindRack, r.id),
+		act:    func(int64) { setLoad(r.nodes, full) },
+		mend:   func() { setLoad(r.nodes, before) },
+	}, nil
 }
 
-func planCoolingLoss(h *Hall) ([]Fault, func(int64), error) {
+func planCoolingLoss(h *Hall, ev Event) (deed, error) {
 	for _, u := range h.units {
+		if ev.Target != "" && u.id != ev.Target {
+			continue
+		}
 		for _, r := range u.racks {
-			if len(r.zone.units) > 1 || !r.hasGPUs() {
+			if ev.Target == "" && (len(r.zone.units) > 1 || !r.hasGPUs()) {
 				continue
 			}
 			for k, r := range u.racks {
 				for i, nd := range r.nodes {
-					nd.load = .8 + .03*float64((i+k)%5) // busy, all of them
+					nd.load = ev.load(.8 + .03*float64((i+k)%5)) // busy, all of them
 				}
 			}
-			return at(site.KindCooling, u.id), func(int64) { u.stopped = true }, nil
+			return deed{
+				faults: at(site.KindCooling, u.id),
+				act:    func(int64) { u.stopped, u.left = ev.Size == 0, ev.Size },
+				mend:   func() { u.stopped, u.left = false, 0 },
+			}, nil
 		}
 	}
-	return nil, nil, errors.New("no cooling unit of the site is the only one of a rack with GPU nodes")
+	if ev.Target != "" {
+		return deed{}, fmt.Errorf("the site has no cooling unit %q with racks", ev.Target)
+	}
+	return deed{}, errors.New("no cooling unit of the site is the only one of a rack with GPU nodes")
 }
 
 // The rack's airflow falls to an eighth, its fans stir the trapped air, and a
@@ -40,50 +57,63 @@ const blockedFlow, blockedStir, blockedRecirc = .2, 1., .475
 
 const blocking = 180
 
-func planAirflowLoss(h *Hall) ([]Fault, func(int64), error) {
-	r, err := h.gpuRack()
+func planAirflowLoss(h *Hall, ev Event) (deed, error) {
+	r, err := h.gpuRack(ev.Target)
 	if err != nil {
-		return nil, nil, err
+		return deed{}, err
 	}
-	setLoad(r.nodes, .07) // allocated but idle: clocks up, next to no work
-	act := func(since int64) {
-		share := min(1, float64(since)/blocking)
+	setLoad(r.nodes, ev.load(.07)) // allocated but idle: clocks up, next to no work
+	block := func(share float64) {
 		r.recirc = share * blockedRecirc
 		for _, nd := range r.nodes {
 			nd.airflow = 1 - share*(1-blockedFlow)
 			nd.stir = share * blockedStir
 		}
 	}
-	return at(site.KindRack, r.id), act, nil
+	return deed{
+		faults: at(site.KindRack, r.id),
+		act:    func(since int64) { block(min(1, float64(since)/blocking) * cmp.Or(ev.Size, 1)) },
+		mend:   func() { block(0) },
+	}, nil
 }
 
 // brokenFans is the share of a node's fans that still turn.
 const brokenFans = .2
 
-func planFanFailure(h *Hall) ([]Fault, func(int64), error) {
-	nd, err := h.gpuNode(1)
+func planFanFailure(h *Hall, ev Event) (deed, error) {
+	nd, err := h.gpuNode(ev.Target, 1)
 	if err != nil {
-		return nil, nil, err
+		return deed{}, err
 	}
-	nd.load = .92
-	return at(site.KindNode, nd.id), func(int64) { nd.fans = brokenFans }, nil
+	nd.load = ev.load(.92)
+	return deed{
+		faults: at(site.KindNode, nd.id),
+		act:    func(int64) { nd.fans = cmp.Or(ev.Size, brokenFans) },
+		mend:   func() { nd.fans = 1 },
+	}, nil
 }
 
-func planStaleSensor(h *Hall) ([]Fault, func(int64), error) {
-	const vanishes = 300
+func planStaleSensor(h *Hall, ev Event) (deed, error) {
+	vanishes := cmp.Or(ev.Size, 300)
 	for _, s := range h.sensors {
-		if s.Measures != "inlet_temperature" {
+		if s.Measures != "inlet_temperature" || ev.Target != "" && s.ID != ev.Target {
 			continue
 		}
-		act := func(since int64) {
-			if s.frozen == nil {
-				if v, ok := s.read(h.now); ok {
-					s.frozen = &v
+		return deed{
+			faults: at(site.KindSensor, s.ID),
+			act: func(since int64) {
+				if s.frozen == nil {
+					if v, ok := s.read(h.now); ok {
+						s.frozen = &v
+					}
 				}
-			}
-			s.gone = since >= vanishes
-		}
-		return at(site.KindSensor, s.ID), act, nil
+				s.gone = float64(since) >= vanishes
+			},
+			mend: func() { s.frozen, s.gone = nil, false },
+		}, nil
 	}
-	return nil, nil, errors.New("the site has no inlet temperature sensor")
+	if ev.Target != "" {
+		return deed{}, fmt.Errorf("the site has no inlet temperature sensor %q", ev.Target)
+	}
+	return deed{}, errors.New("the site has no inlet temperature sensor")
 }

@@ -3,24 +3,31 @@
 package sim
 
 import (
+	"cmp"
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 
 	"github.com/rackpulse/rackpulse/site"
 )
 
-func planGPULost(h *Hall) ([]Fault, func(int64), error) {
-	nd, g, fault, err := h.workingGPU(0)
+func planGPULost(h *Hall, ev Event) (deed, error) {
+	nd, g, fault, err := h.oneGPU(ev, 0)
 	if err != nil {
-		return nil, nil, err
+		return deed{}, err
 	}
+	setLoad(nd.group.nodes, ev.load(.85)) // its job is made to run
 	act := func(int64) {
 		g.lost = true
 		g.xid(79, 1)
 		setLoad(nd.group.nodes, 0) // the job dies on all its nodes
 	}
-	return fault, act, nil
+	mend := func() {
+		g.lost = false
+		setLoad(nd.group.nodes, ev.load(.85))
+	}
+	return deed{fault, act, mend}, nil
 }
 
 // ECC escalation: corrected errors from the onset, the chain 48 -> 63 -> 94
@@ -32,13 +39,14 @@ const (
 	restart                = 45
 )
 
-func planECC(h *Hall) ([]Fault, func(int64), error) {
-	nd, g, fault, err := h.workingGPU(0)
+func planECC(h *Hall, ev Event) (deed, error) {
+	nd, g, fault, err := h.oneGPU(ev, 0)
 	if err != nil {
-		return nil, nil, err
+		return deed{}, err
 	}
+	setLoad(nd.group.nodes, ev.load(.85)) // its job is made to run
 	act := func(since int64) {
-		g.sbe += sbeRate * h.dt
+		g.sbe += cmp.Or(ev.Size, sbeRate) * h.dt
 		nd.group.stall = 1
 		if since < chainAfter {
 			return
@@ -53,103 +61,106 @@ func planECC(h *Hall) ([]Fault, func(int64), error) {
 			nd.group.stall = 0
 		}
 	}
-	return fault, act, nil
+	return deed{fault, act, func() { nd.group.stall = 1 }}, nil
 }
 
 // crcRate is above the 100 CRC errors per second from which DCGM warns.
 const crcRate, linkShare, xid74After = 150., .7, 60
 
-func planNVLink(h *Hall) ([]Fault, func(int64), error) {
+func planNVLink(h *Hall, ev Event) (deed, error) {
 	for _, nd := range h.nodes {
 		if nd.rack == nil || len(nd.gpus) < 2 || nd.model.nvlinkMiBs == 0 {
 			continue
 		}
-		nd.load = .85
-		g := &nd.gpus[1]
-		fault := at(site.KindNode, nd.id)
-		fault[0].UUID = g.uuid
+		if ev.Target == "" {
+			ev.Target = nd.id + "/1"
+		}
+		nd, g, fault, err := h.oneGPU(ev, 1)
+		if err != nil {
+			return deed{}, err
+		}
+		nd.load = ev.load(.85)
 		act := func(since int64) {
-			g.crc += crcRate * h.dt
+			g.crc += cmp.Or(ev.Size, crcRate) * h.dt
 			g.nvlink = linkShare
 			if since >= xid74After {
 				g.xid(74, 1)
 			}
 		}
-		return fault, act, nil
+		return deed{fault, act, func() { g.nvlink = 1 }}, nil
 	}
-	return nil, nil, errors.New("the site has no node with NVLink in a rack")
+	return deed{}, errors.New("the site has no node with NVLink in a rack")
 }
 
-func planNodeCrash(h *Hall) ([]Fault, func(int64), error) {
-	nd, err := h.gpuNode(1)
+func planNodeCrash(h *Hall, ev Event) (deed, error) {
+	nd, err := h.gpuNode(ev.Target, 1)
 	if err != nil {
-		return nil, nil, err
+		return deed{}, err
 	}
-	return at(site.KindNode, nd.id), func(int64) { nd.down = true }, nil
+	return deed{at(site.KindNode, nd.id), func(int64) { nd.down = true }, func() { nd.down = false }}, nil
 }
 
-func planPartition(h *Hall) ([]Fault, func(int64), error) {
-	r, err := h.gpuRack()
+func planPartition(h *Hall, ev Event) (deed, error) {
+	r, err := h.gpuRack(ev.Target)
 	if err != nil {
-		return nil, nil, err
+		return deed{}, err
 	}
-	return at(site.KindRack, r.id), nil, nil
+	return deed{faults: at(site.KindRack, r.id)}, nil
 }
 
 // clockStep is how far the clock of scenario clock-step jumps, seconds.
 const clockStep = 90
 
-func planClockStep(h *Hall) ([]Fault, func(int64), error) {
-	nd, err := h.gpuNode(1)
+func planClockStep(h *Hall, ev Event) (deed, error) {
+	nd, err := h.gpuNode(ev.Target, 1)
 	if err != nil {
-		return nil, nil, err
+		return deed{}, err
 	}
 	fault := at(site.KindNode, nd.id)
-	fault[0].Value = clockStep
-	return fault, nil, nil
+	fault[0].Value = cmp.Or(ev.Size, clockStep)
+	return deed{faults: fault}, nil
 }
 
 // A port that flaps goes down for flapDown of every flapEvery seconds; frames
 // that it garbles on the way up count as errors.
-const flapDown, flapEvery, flapErrors = 5, 30, 4.
+const flapDown, flapEvery, flapErrors = 5, 30., 4.
 
-func planPortFlap(h *Hall) ([]Fault, func(int64), error) {
+func planPortFlap(h *Hall, ev Event) (deed, error) {
+	every := int64(cmp.Or(ev.Size, flapEvery))
+	if every <= flapDown {
+		return deed{}, fmt.Errorf("a flap every %d s, each lasts %d s", every, flapDown)
+	}
 	for _, s := range h.switches {
 		for _, p := range s.ports {
-			if len(p.node.gpus) == 0 {
+			if len(p.node.gpus) == 0 || ev.Target != "" && s.id+"/"+p.name != ev.Target {
 				continue
 			}
-			setLoad(p.node.group.nodes, .85)
+			setLoad(p.node.group.nodes, ev.load(.85))
 			act := func(since int64) {
-				p.down = since%flapEvery < flapDown
-				p.flaps = float64(since/flapEvery + 1)
+				p.down = since%every < flapDown
+				p.flaps = float64(since/every + 1)
 				p.errors = flapErrors
 				p.node.group.stall = 1
 				if p.down { // a synchronous job waits for its slowest node
 					p.node.group.stall = .3
 				}
 			}
-			fault := at(site.KindSwitch, s.id)
-			return append(fault, at(site.KindNode, p.node.id)...), act, nil
+			mend := func() { p.down, p.errors, p.node.group.stall = false, 0, 1 }
+			return deed{append(at(site.KindSwitch, s.id), at(site.KindNode, p.node.id)...), act, mend}, nil
 		}
 	}
-	return nil, nil, errors.New("no switch port of the site leads to a GPU node")
+	return deed{}, errors.New("no switch port of the site leads to a GPU node, or none that was asked for")
 }
 
 // moving is how long a moved node is off, seconds.
 const moving = 120
 
-func planMovedNode(h *Hall) ([]Fault, func(int64), error) {
-	from, err := h.gpuRack()
+func planMovedNode(h *Hall, ev Event) (deed, error) {
+	nd, to, err := h.mover(ev.Target)
 	if err != nil {
-		return nil, nil, err
+		return deed{}, err
 	}
-	to := h.racks[len(h.racks)-1]
-	if to == from {
-		return nil, nil, errors.New("the site has no second rack")
-	}
-	nd := from.nodes[len(from.nodes)-1]
-	nd.load = .8
+	nd.load = ev.load(.8)
 	moved := false
 	act := func(since int64) {
 		if !moved {
@@ -158,7 +169,29 @@ func planMovedNode(h *Hall) ([]Fault, func(int64), error) {
 		}
 		nd.down = since < moving
 	}
-	return at(site.KindNode, nd.id), act, nil
+	return deed{faults: at(site.KindNode, nd.id), act: act}, nil
+}
+
+// mover is the node and the rack of NODE/RACK; without, the last node of the
+// first rack with GPUs goes to the last rack.
+func (h *Hall) mover(target string) (*node, *rack, error) {
+	if id, rack, ok := strings.Cut(target, "/"); ok {
+		nd, err := h.gpuNode(id, 0)
+		if err != nil {
+			return nil, nil, err
+		}
+		to, err := h.gpuRack(rack)
+		return nd, to, err
+	}
+	from, err := h.gpuRack("")
+	if err != nil {
+		return nil, nil, err
+	}
+	to := h.racks[len(h.racks)-1]
+	if to == from {
+		return nil, nil, errors.New("the site has no second rack")
+	}
+	return from.nodes[len(from.nodes)-1], to, nil
 }
 
 // move takes a node to the top of another rack: power from the PDUs there on

@@ -57,8 +57,10 @@ func (h *Hall) state() *State {
 			s.Meters[m.ID] = m.joules
 		}
 	}
-	if h.now >= h.onset {
-		s.Faults = h.faults
+	for i := range h.courses {
+		if c := &h.courses[i]; c.active(h.now) {
+			s.Faults = append(s.Faults, c.faults...)
+		}
 	}
 	return s
 }
