@@ -45,6 +45,9 @@ type Outbox interface {
 	Intents() []ledger.Intent
 	// Permit says what may be done about one at this moment.
 	Permit(in ledger.Intent, w ledger.Witness) ledger.Verdict
+	// Rehearse says what Permit would if the node's class were in mode hard, and
+	// the mode it is in; empty: there is nothing to rehearse.
+	Rehearse(in ledger.Intent, w ledger.Witness) (v ledger.Verdict, mode string)
 	// Report records what was done; it returns when that is durable.
 	Report(ctx context.Context, in ledger.Intent, e ledger.Event) error
 }
@@ -93,6 +96,8 @@ type job struct {
 	tries   int // that failed since the last success
 	note    string
 	noted   time.Time
+	dryAt   time.Time // of the last note of what would hold it
+	dryNote string
 }
 
 // NewRunner makes a Runner; Run starts it.
@@ -211,6 +216,10 @@ func (r *Runner) idle(in ledger.Intent, j *job) bool {
 	switch {
 	case v.Over:
 		return true
+	case r.dryNews(in, j):
+		return false
+	case len(r.Targets) == 0:
+		return true
 	case v.Ask:
 		return false
 	case !v.Soft:
@@ -230,9 +239,10 @@ func (r *Runner) work(ctx context.Context, in ledger.Intent, j *job) {
 
 // attempt carries the intent as far as it goes and says when to look again.
 func (r *Runner) attempt(ctx context.Context, in *ledger.Intent, j *job) time.Duration {
+	r.rehearse(ctx, in, j)
 	v, said := r.permit(ctx, *in)
 	switch {
-	case v.Over:
+	case v.Over || len(r.Targets) == 0:
 		return retryMin
 	case !v.Soft:
 		r.held(ctx, in, j, v.Reason)
@@ -277,22 +287,24 @@ func (r *Runner) attemptTarget(ctx context.Context, in *ledger.Intent, j *job, t
 
 // permit asks whether, with a witness where one could matter.
 func (r *Runner) permit(ctx context.Context, in ledger.Intent) (ledger.Verdict, ledger.Witness) {
-	v := r.Outbox.Permit(in, ledger.WitnessSilent)
+	v, said, _ := r.weigh(ctx, in.Node, func(w ledger.Witness) ledger.Verdict { return r.Outbox.Permit(in, w) })
+	return v, said
+}
+
+// weigh asks for a verdict, and a witness where one could change it.
+func (r *Runner) weigh(ctx context.Context, node string, ask func(ledger.Witness) ledger.Verdict) (v ledger.Verdict, said ledger.Witness, words string) {
+	v = ask(ledger.WitnessSilent)
 	if !v.Ask {
-		return v, ledger.WitnessSilent
+		return v, ledger.WitnessSilent, ""
 	}
-	said, words := r.witness(ctx, in.Node)
-	if said == ledger.WitnessSilent {
-		if words != "" {
-			v.Reason += " (" + words + ")"
-		}
-		return v, said
+	said, words = r.witness(ctx, node)
+	if said != ledger.WitnessSilent {
+		v = ask(said)
 	}
-	v = r.Outbox.Permit(in, said)
 	if v.Reason != "" && words != "" {
 		v.Reason += " (" + words + ")"
 	}
-	return v, said
+	return v, said, words
 }
 
 // Witness is a target that can tell whether a node lives, such as a scheduler

@@ -20,7 +20,10 @@ type box struct {
 	mu      sync.Mutex
 	intents []ledger.Intent
 	verdict func(in ledger.Intent, w ledger.Witness) ledger.Verdict
-	events  []string
+	// rehearsal is what mode hard would permit in mode; empty: nothing to rehearse.
+	rehearsal func(w ledger.Witness) ledger.Verdict
+	mode      string
+	events    []string
 }
 
 func (b *box) Intents() []ledger.Intent {
@@ -36,6 +39,22 @@ func (b *box) Permit(in ledger.Intent, w ledger.Witness) ledger.Verdict {
 		return ledger.Verdict{Over: true}
 	}
 	return b.verdict(in, w)
+}
+
+func (b *box) Rehearse(_ ledger.Intent, w ledger.Witness) (ledger.Verdict, string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.mode == "" {
+		return ledger.Verdict{}, ""
+	}
+	return b.rehearsal(w), b.mode
+}
+
+// rehearses sets what mode hard would permit.
+func (b *box) rehearses(f func(w ledger.Witness) ledger.Verdict) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.rehearsal = f
 }
 
 func (b *box) Report(_ context.Context, in ledger.Intent, e ledger.Event) error {

@@ -72,6 +72,7 @@ func (c *core) accept(b *beat, now time.Time) (State, bool, *refusal) {
 	if epoch == 0 {
 		epoch = b.stream
 	}
+	n.recall(b)
 	if n.epoch != epoch {
 		if ok, r := c.contend(n, epoch, b, v, now); !ok {
 			return n.state, true, r

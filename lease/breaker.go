@@ -186,7 +186,7 @@ func (c *core) turn(k breakerKey, g *count, v int64, now time.Time) {
 	case b == nil:
 		b = &breaker{since: now, silent: g.silent, of: g.of, reason: k.what(g)}
 		c.breakers[k] = b
-		c.noteBreaker(k, "closed", "open", b.reason, actorRegistry, now)
+		c.noteBreaker(k, BreakerClosed, BreakerOpen, b.reason, actorRegistry, now)
 	case b.heldBy != "":
 		b.silent, b.of = g.silent, g.of
 	case over || float64(g.silent) >= at/2:
@@ -212,7 +212,7 @@ func (k breakerKey) what(g *count) string {
 func (c *core) shut(k breakerKey, now time.Time, reason, actor string) {
 	delete(c.breakers, k)
 	c.closedAt = now
-	c.noteBreaker(k, "open", "closed", reason, actor, now)
+	c.noteBreaker(k, BreakerOpen, BreakerClosed, reason, actor, now)
 	if k.scope != ScopeFull {
 		return
 	}
@@ -225,6 +225,12 @@ func (c *core) shut(k breakerKey, now time.Time, reason, actor string) {
 	}
 }
 
+// From and To of a breaker's events.
+const (
+	BreakerOpen   = "open"
+	BreakerClosed = "closed"
+)
+
 func (c *core) noteBreaker(k breakerKey, from, to, reason, actor string, now time.Time) {
 	c.noteEvent(now, ledger.Event{Kind: ledger.KindBreaker, From: from, To: to, Reason: reason, Actor: actor,
 		Evidence: map[string]string{"scope": k.scope, "id": k.id}})
@@ -234,7 +240,7 @@ func (c *core) noteBreaker(k breakerKey, from, to, reason, actor string, now tim
 func (c *core) holdBreaker(now time.Time, reason, actor string) {
 	k := breakerKey{ScopeManual, ""}
 	c.breakers[k] = &breaker{since: now, heldBy: actor, reason: reason}
-	c.noteBreaker(k, "closed", "open", reason, actor, now)
+	c.noteBreaker(k, BreakerClosed, BreakerOpen, reason, actor, now)
 }
 
 // ErrNoBreaker answers the reset of a breaker that is not open.

@@ -77,6 +77,9 @@ func (s *Server) flush(ctx context.Context) error {
 		s.shed()
 		s.ledger.pending.Store(int64(len(s.ledger.todo)))
 		if len(s.ledger.todo) == 0 {
+			if cap(s.ledger.todo) > commitSize {
+				s.ledger.todo = nil // room for a storm is not kept
+			}
 			return nil
 		}
 		if s.ledger.size == 0 {

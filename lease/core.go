@@ -77,6 +77,7 @@ type node struct {
 	state  State
 	was    State // behind Maint and Restored
 	marked bool  // an intent asked for something that is not undone yet
+	boot   boot  // what is known of its boot when it comes back after a loss
 
 	cycleAt int64 // wall time, Unix nanoseconds
 	reason  string
@@ -239,12 +240,21 @@ func (c *core) move(n *node, to State, now time.Time, reason, actor string) {
 	if to != Maint && to != Restored {
 		n.was = Unknown
 	}
-	e := ledger.Event{Kind: ledger.KindTransition, From: from.String(), To: to.String(), Reason: reason, Actor: actor}
-	if n.faulty() && n.gpus != nil {
-		e.Evidence = n.gpus.evidence()
-	}
+	e := ledger.Event{Kind: ledger.KindTransition, From: from.String(), To: to.String(), Reason: reason, Actor: actor, Evidence: n.evidence(from)}
+	n.boot = bootUnknown
 	c.note(n, now, e, c.action(n, from))
 	c.wheel.file(n, c.deadline(n))
+}
+
+// evidence are the facts behind n's transition from a state.
+func (n *node) evidence(from State) map[string]string {
+	switch {
+	case n.faulty() && n.gpus != nil:
+		return n.gpus.evidence()
+	case from == Expired && n.boot != bootUnknown:
+		return map[string]string{EvidenceBoot: n.boot.String()}
+	}
+	return nil
 }
 
 // action is the action that the transition from one state to n's state asks for.

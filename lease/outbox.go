@@ -44,6 +44,18 @@ func (s *Server) Permit(in ledger.Intent, w ledger.Witness) ledger.Verdict {
 	return s.core.permit(&in, w, time.Now())
 }
 
+// Rehearse says what Permit would if the node's class were in mode hard, and in
+// which mode it is; an empty mode says that there is nothing to rehearse: the
+// mode is hard, or the node simulated. Nothing may be done on its word.
+func (s *Server) Rehearse(in ledger.Intent, w ledger.Witness) (v ledger.Verdict, mode string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.core == nil || s.stopping {
+		return v, ""
+	}
+	return s.core.rehearse(&in, w, time.Now())
+}
+
 // Report records what was done about an intent, with its new steps and state;
 // it returns when the ledger holds it.
 func (s *Server) Report(ctx context.Context, in ledger.Intent, e ledger.Event) error {

@@ -65,6 +65,24 @@ func (c *core) policy(n *node) Policy {
 // permit says what may be done about a node's intent now. Only the present
 // counts: who came back since is left alone.
 func (c *core) permit(in *ledger.Intent, w ledger.Witness, now time.Time) ledger.Verdict {
+	return c.verdict(in, w, now, "")
+}
+
+// rehearse is permit as it would be in mode hard, for a node of a class that is
+// in another: mode says in which; empty: there is nothing to rehearse.
+func (c *core) rehearse(in *ledger.Intent, w ledger.Witness, now time.Time) (out ledger.Verdict, mode string) {
+	n := c.nodes[in.Node]
+	if n == nil || in.Simulated || n.info != nil && n.info.Simulated {
+		return out, ""
+	}
+	if mode = c.policy(n).Mode; mode == ModeHard {
+		return out, ""
+	}
+	return c.verdict(in, w, now, ModeHard), mode
+}
+
+// verdict is permit in another mode than the node's; empty: in its own.
+func (c *core) verdict(in *ledger.Intent, w ledger.Witness, now time.Time, mode string) ledger.Verdict {
 	v := c.clock(now)
 	if v < c.hold {
 		// Time for the beats that wait, and to learn whether it still leads.
@@ -75,6 +93,7 @@ func (c *core) permit(in *ledger.Intent, w ledger.Witness, now time.Time) ledger
 		return ledger.Verdict{Over: true, Reason: "overtaken"}
 	}
 	p := c.policy(n)
+	p.Mode = cmp.Or(mode, p.Mode)
 	if out, ok := c.permitFirst(in, n, p); ok {
 		return out
 	}

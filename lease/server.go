@@ -296,6 +296,8 @@ func (s *Server) options() []grpc.ServerOption {
 		grpc.MaxRecvMsgSize(maxMessage),
 		grpc.MaxConcurrentStreams(streamsPerConn),
 		grpc.MaxHeaderListSize(16 << 10),
+		// A stream sends its headers once: a table of them would be kept for nothing.
+		grpc.HeaderTableSize(0),
 		grpc.ConnectionTimeout(20 * time.Second),
 		grpc.ReadBufferSize(bufferSize),
 		grpc.WriteBufferSize(bufferSize),

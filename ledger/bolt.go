@@ -197,6 +197,10 @@ func (b *Bolt) Commit(ctx context.Context, token Token, batch Batch) error {
 	return nil
 }
 
+// appendFill is how full the pages of the history are made: its keys only grow, so
+// nothing is put in between later.
+const appendFill = 0.95
+
 // write puts the batch into the transaction and prunes what is over the bounds.
 func (b *Bolt) write(tx *bbolt.Tx, batch Batch) error {
 	nodes := tx.Bucket(bucketNodes)
@@ -206,6 +210,7 @@ func (b *Bolt) write(tx *bbolt.Tx, batch Batch) error {
 		}
 	}
 	meta, events := tx.Bucket(bucketMeta), tx.Bucket(bucketEvents)
+	events.FillPercent = appendFill
 	count := number(meta.Get(keyEvents))
 	for i := range batch.Events {
 		key := bytesOf(batch.Events[i].ID)

@@ -138,6 +138,9 @@ type Intent struct {
 	Actor string `json:"actor,omitempty"`
 	// Steps are what was done about it so far, one for each target.
 	Steps []Step `json:"steps,omitempty"`
+	// Rehearsed is how far it would have been carried so far if its node's class
+	// were in mode hard; nothing of it was done.
+	Rehearsed Step `json:"rehearsed,omitzero"`
 	// Simulated says that its evidence came from a simulated node: it must
 	// never be sent.
 	Simulated bool `json:"simulated,omitempty"`

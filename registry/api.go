@@ -47,6 +47,7 @@ func (r *Registry) Handler() http.Handler {
 	read("/api/v1/nodes/{node}", r.serveNode)
 	read("/api/v1/events", r.serveEvents)
 	read("/api/v1/outbox", r.serveOutbox)
+	read("/api/v1/report", r.serveReport)
 	read("/api/v1/site", r.serveSite)
 	read("/api/v1/view", r.serveView)
 	read("/api/v1/sd/agents", r.serveAgents)

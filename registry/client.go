@@ -177,6 +177,17 @@ func (c *Client) Outbox(ctx context.Context) ([]ledger.Intent, error) {
 	return out, err
 }
 
+// Report returns what was done about nodes since a time, and what would have been;
+// an empty node stands for all.
+func (c *Client) Report(ctx context.Context, since time.Time, node string) (*Report, error) {
+	var out Report
+	params := url.Values{"since": {since.Format(time.RFC3339Nano)}}
+	if node != "" {
+		params.Set("node", node)
+	}
+	return &out, c.do(ctx, http.MethodGet, params, nil, &out, "report")
+}
+
 // Backup copies the whole ledger to w; ledger.CheckBackup tells whether it came
 // whole.
 func (c *Client) Backup(ctx context.Context, w io.Writer) error {

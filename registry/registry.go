@@ -164,6 +164,11 @@ func (r *Registry) Permit(in ledger.Intent, w ledger.Witness) ledger.Verdict {
 	return r.lease.Permit(in, w)
 }
 
+// Rehearse says what Permit would in mode hard; see lease.Server.Rehearse.
+func (r *Registry) Rehearse(in ledger.Intent, w ledger.Witness) (ledger.Verdict, string) {
+	return r.lease.Rehearse(in, w)
+}
+
 // Report records what was done about an intent.
 func (r *Registry) Report(ctx context.Context, in ledger.Intent, e ledger.Event) error {
 	return r.lease.Report(ctx, in, e)

@@ -23,6 +23,7 @@ type breakerVerbs struct {
 	asJSON    bool
 	query     ledger.Query
 	since     time.Duration
+	node      string // of the report
 }
 
 func registerBreaker(app *kingpin.Application) []verb {
@@ -44,6 +45,9 @@ func registerBreaker(app *kingpin.Application) []verb {
 	audit.Arg("node", "Only this node.").StringVar(&v.query.Node)
 	audit.Flag("since", "How far back.").Default("24h").DurationVar(&v.since)
 	audit.Flag("limit", "How many entries.").Default("100").IntVar(&v.query.Limit)
+	report := show(app.Command("report", "What was done about nodes, and what would have been in mode hard: whether to go from observe to soft and on to hard."))
+	report.Arg("node", "Only this node.").StringVar(&v.node)
+	report.Flag("since", "How far back.").Default("24h").DurationVar(&v.since)
 	breakers := func(do func(context.Context, *registry.Client) ([]registry.Breaker, error)) func(context.Context, stdio) error {
 		return func(ctx context.Context, std stdio) error { return v.breakers(ctx, std, do) }
 	}
@@ -57,6 +61,7 @@ func registerBreaker(app *kingpin.Application) []verb {
 		})},
 		{outbox, v.outbox},
 		{audit, v.audit},
+		{report, v.report},
 	}
 }
 

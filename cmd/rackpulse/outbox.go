@@ -21,11 +21,9 @@ func openTargets(file string, cfg *registry.Config, logger log.Logger) ([]action
 	})
 }
 
-// addOutbox lets the registry act in the targets, and shows the results.
+// addOutbox lets the registry act in the targets, and shows the results. Without
+// targets it only notes what would be done.
 func addOutbox(reg *registry.Registry, targets []action.Named, perMinute int, metrics prometheus.Registerer, logger log.Logger) error {
-	if len(targets) == 0 {
-		return nil
-	}
 	runner := action.NewRunner(action.Options{
 		Outbox: reg, Targets: targets, Witness: reg.Witness, Labels: reg.Headroom, Maintain: reg.Maintain, EndMaintenance: reg.EndMaintenance, PerMinute: perMinute, Logger: log.With(logger, "component", "action"),
 		Place: func(node string) (rack, class string) {
