@@ -75,24 +75,36 @@ func newKubernetes(part config.Part, deps Deps) (Target, error) {
 	if err := part.Decode(&c); err != nil {
 		return nil, err
 	}
+	if c.Kubeconfig != "" {
+		c.Kubeconfig = deps.Resolve(c.Kubeconfig)
+	}
+	client, err := kubeClient(c.Kubeconfig, "rackpulse-registry")
+	if err != nil {
+		return nil, err
+	}
+	return &kubernetes{client: client, seen: map[string]renewal{}}, nil
+}
+
+// kubeClient makes a client; with no kubeconfig it is the pod's service account.
+func kubeClient(kubeconfig, agent string) (*dynamic.DynamicClient, error) {
 	var cfg *rest.Config
 	var err error
-	if c.Kubeconfig == "" {
+	if kubeconfig == "" {
 		cfg, err = rest.InClusterConfig()
 	} else {
-		cfg, err = clientcmd.BuildConfigFromFlags("", deps.Resolve(c.Kubeconfig))
+		cfg, err = clientcmd.BuildConfigFromFlags("", kubeconfig)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig: %w", err)
 	}
-	cfg.Timeout, cfg.UserAgent = kubeTimeout, "rackpulse-registry"
+	cfg.Timeout, cfg.UserAgent = kubeTimeout, agent
 	cfg.QPS, cfg.Burst = 20, 40
 	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return atOnce{next} })
 	client, err := dynamic.NewForConfig(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig: %w", err)
 	}
-	return &kubernetes{client: client, seen: map[string]renewal{}}, nil
+	return client, nil
 }
 
 // atOnce takes the header away that makes the client wait and repeat a call: a

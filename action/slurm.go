@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"time"
@@ -218,20 +219,27 @@ func (s *slurm) Witness(ctx context.Context, node string) (ledger.Witness, strin
 
 // call runs scontrol.
 func (s *slurm) call(ctx context.Context, args ...string) (string, error) {
+	return runSlurm(ctx, s.scontrol, s.env, maxSlurmOutput, args...)
+}
+
+// runSlurm runs a program of Slurm and returns the first most bytes of what it
+// prints.
+func runSlurm(ctx context.Context, program string, env []string, most int, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, slurmTimeout)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, s.scontrol, args...)
-	cmd.Env = s.env
+	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.Env = env
 	cmd.WaitDelay = time.Second
-	var out, bad limited
+	out, bad := limited{most: most}, limited{most: maxSlurmOutput}
 	cmd.Stdout, cmd.Stderr = &out, &bad
 	err := cmd.Run()
 	text := strings.Join(strings.Fields(bad.String()+" "+out.String()), " ")
+	name := filepath.Base(program)
 	switch {
 	case ctx.Err() != nil:
-		return "", fmt.Errorf("scontrol %s: no answer: %w", args[0], ctx.Err())
+		return "", fmt.Errorf("%s %s: no answer: %w", name, args[0], ctx.Err())
 	case err != nil:
-		return "", fmt.Errorf("scontrol: %w: %s", err, text[:min(len(text), maxMark)])
+		return "", fmt.Errorf("%s: %w: %s", name, err, text[:min(len(text), maxMark)])
 	}
 	return out.String(), nil
 }
@@ -240,11 +248,14 @@ func (s *slurm) call(ctx context.Context, args ...string) (string, error) {
 func (s *slurm) Close() error { return nil }
 
 // limited keeps the first bytes that are written to it.
-type limited struct{ bytes.Buffer }
+type limited struct {
+	bytes.Buffer
+	most int
+}
 
 // Write implements io.Writer.
 func (l *limited) Write(p []byte) (int, error) {
-	if room := maxSlurmOutput - l.Len(); room > 0 {
+	if room := l.most - l.Len(); room > 0 {
 		l.Buffer.Write(p[:min(len(p), room)])
 	}
 	return len(p), nil

@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -32,9 +33,12 @@ const (
 	maxSteps      = 240 // of a range query before the step grows
 )
 
-// Request is one question. Exactly one of Node, GPU, Rack and Alert is set.
+// Request is one question. Exactly one of Node, GPU, Rack, Alert and Job is set.
 type Request struct {
 	Node, GPU, Rack, Alert string
+	// Labels narrow an alert to those of its series that have them.
+	Labels map[string]string
+	Job    *Job
 	// From and To bound what is to be explained. Causes are looked for some
 	// time before From too.
 	From, To time.Time
@@ -80,6 +84,9 @@ func Explain(ctx context.Context, d Deps, req Request) (*Report, error) {
 	candidates := append(c.withXIDs(c.correlated()), c.plain()...)
 	common := c.commonCauses()
 	candidates = append(candidates, c.promoted(common, candidates)...)
+	if req.Job != nil {
+		req.Job.ofJob(candidates)
+	}
 	return c.report(req, candidates, common), nil
 }
 
@@ -134,10 +141,15 @@ func (c *casebook) findFocus(ctx context.Context, req Request) error {
 			given++
 		}
 	}
+	if req.Job != nil {
+		given++
+	}
 	if given != 1 {
-		return errors.New("give one of node, gpu, rack and alert")
+		return errors.New("give one of node, gpu, rack, alert and job")
 	}
 	switch {
+	case req.Job != nil:
+		return c.focusJob(ctx, req.Job)
 	case req.Node != "":
 		if _, ok := c.Site.Node(req.Node); !ok {
 			return fmt.Errorf("site %s has no node %q", c.Site.ID, req.Node)
@@ -151,7 +163,7 @@ func (c *casebook) findFocus(ctx context.Context, req Request) error {
 	case req.GPU != "":
 		return c.focusGPU(ctx, req.GPU)
 	default:
-		return c.focusAlert(ctx, req.Alert)
+		return c.focusAlert(ctx, req.Alert, req.Labels)
 	}
 	return nil
 }
@@ -169,8 +181,12 @@ func (c *casebook) focusGPU(ctx context.Context, uuid string) error {
 	return nil
 }
 
-func (c *casebook) focusAlert(ctx context.Context, name string) error {
-	list, err := c.ranged(ctx, fmt.Sprintf(`ALERTS{alertname=%q,alertstate="firing"}`, name))
+func (c *casebook) focusAlert(ctx context.Context, name string, labels map[string]string) error {
+	where := ""
+	for _, k := range slices.Sorted(maps.Keys(labels)) {
+		where += fmt.Sprintf(",%s=%q", k, labels[k])
+	}
+	list, err := c.ranged(ctx, fmt.Sprintf(`ALERTS{alertname=%q,alertstate="firing"%s}`, name, where))
 	if err != nil {
 		return err
 	}

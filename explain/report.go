@@ -11,6 +11,7 @@ import (
 // Report is the answer to one question.
 type Report struct {
 	Question string    `json:"question"`
+	Job      *Job      `json:"job,omitempty"`
 	Site     string    `json:"site"`
 	From     time.Time `json:"from"`
 	To       time.Time `json:"to"`
@@ -128,7 +129,7 @@ func (c *casebook) report(req Request, all []Candidate, common []Common) *Report
 		return a.Onset.Compare(b.Onset)
 	})
 	r := &Report{
-		Question: req.question(), Site: c.Site.ID, From: c.window.from, To: c.window.to,
+		Question: req.question(), Job: req.Job, Site: c.Site.ID, From: c.window.from, To: c.window.to,
 		Common: common, Changes: c.changes(), Alerts: c.alerts,
 		Queries: c.queries, Begin: c.window.begin, StepSeconds: c.window.step.Seconds(),
 	}
@@ -242,6 +243,8 @@ func (req Request) question() string {
 		return "GPU " + req.GPU
 	case req.Rack != "":
 		return "rack " + req.Rack
+	case req.Job != nil:
+		return req.Job.question()
 	}
 	return "alert " + req.Alert
 }

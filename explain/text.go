@@ -66,6 +66,7 @@ func (r *Report) Text(out io.Writer) error {
 	if len(r.Path) > 0 {
 		w.linef("hangs on  %s", strings.Join(r.Path, ", "))
 	}
+	w.list("what the scheduler says", r.jobNotes())
 	w.list("do next", r.NextSteps)
 	if r.Named && r.Candidates[0].Runbook != "" {
 		w.linef("  - Runbook: %s", r.Candidates[0].Runbook)
@@ -203,6 +204,7 @@ func (r *Report) Markdown(out io.Writer) error {
 			}
 		}
 	}
+	section("What the scheduler says", r.jobNotes(), false)
 	section("Do next", r.NextSteps, false)
 	if len(r.Candidates) > 0 {
 		w.linef("\n## Candidates\n\n| rank | score | cause | factors |\n|---|---|---|---|")

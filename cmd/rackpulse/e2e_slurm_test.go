@@ -55,7 +55,10 @@ SlurmdTimeout=300
 ReturnToService=1
 `
 
-func startSlurm(t *testing.T, nodes ...string) *slurmLab {
+func startSlurm(t *testing.T, nodes ...string) *slurmLab { return startSlurmWith(t, "", nodes...) }
+
+// startSlurmWith is startSlurm with more lines of slurm.conf.
+func startSlurmWith(t *testing.T, extra string, nodes ...string) *slurmLab {
 	t.Helper()
 	if os.Getuid() != 0 {
 		testtool.Missing(t, "a Slurm of several slurmd on one host wants root")
@@ -66,8 +69,16 @@ func startSlurm(t *testing.T, nodes ...string) *slurmLab {
 		t.Fatal(err)
 	}
 	host, _, _ = strings.Cut(host, ".")
-	port := func() string { _, p, _ := net.SplitHostPort(freePort(t)); return p }
-	conf := fmt.Sprintf(slurmConf, host, l.dir, port())
+	taken := map[string]bool{} // the kernel may give a free port twice
+	port := func() string {
+		for {
+			if _, p, _ := net.SplitHostPort(freePort(t)); !taken[p] {
+				taken[p] = true
+				return p
+			}
+		}
+	}
+	conf := fmt.Sprintf(slurmConf, host, l.dir, port()) + extra
 	for _, n := range nodes {
 		conf += fmt.Sprintf("NodeName=%s NodeHostname=%s NodeAddr=127.0.0.1 Port=%s CPUs=1 RealMemory=500 State=UNKNOWN\n", n, host, port())
 	}

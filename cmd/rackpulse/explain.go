@@ -81,18 +81,21 @@ type explainVerb struct {
 	window         time.Duration
 	packDir        string
 	asJSON, asMD   bool
-	brief          bool
+	brief, failed  bool
+	job            jobFlags
 }
 
 func registerExplain(app *kingpin.Application) []verb {
 	v := &explainVerb{}
-	cmd := app.Command("explain", "Ranked causes of what happened to a node, GPU or rack, or behind an alert. Exit status 0: a cause is named, 2: unknown, 3: no answer was possible.")
+	cmd := app.Command("explain", "Ranked causes of what happened to a node, GPU, rack or job, or behind an alert. Exit status 0: a cause is named, 2: unknown, 3: no answer was possible.")
 	cmd.Flag("node", "Node.").StringVar(&v.req.Node)
 	cmd.Flag("gpu", "UUID of a GPU.").StringVar(&v.req.GPU)
 	cmd.Flag("rack", "Rack.").StringVar(&v.req.Rack)
 	cmd.Flag("alert", "Name of an alert that fired.").StringVar(&v.req.Alert)
-	cmd.Flag("at", "When it happened: a time such as 2026-03-01T12:00:00Z, Unix seconds, or how long ago, such as 10m. Default: now.").StringVar(&v.at)
-	cmd.Flag("window", "How far back from --at to look.").Default(explain.DefaultWindow.String()).DurationVar(&v.window)
+	v.job.flags(cmd)
+	cmd.Flag("failed", "With --job: say nothing of one that runs, or ended well; for epilogs.").BoolVar(&v.failed)
+	cmd.Flag("at", "When it happened: a time such as 2026-03-01T12:00:00Z, Unix seconds, or how long ago, such as 10m. Default: now, or when the job ended.").StringVar(&v.at)
+	cmd.Flag("window", "How far back from --at, or from a job's end, to look.").Default(explain.DefaultWindow.String()).DurationVar(&v.window)
 	cmd.Flag("from", "Start of the time to explain, in place of --at and --window.").StringVar(&v.begin)
 	cmd.Flag("to", "End of the time to explain; default: now.").StringVar(&v.end)
 	cmd.Flag("pack", "Folder of correlations in place of the built-in ones.").ExistingDirVar(&v.packDir)
@@ -105,7 +108,10 @@ func registerExplain(app *kingpin.Application) []verb {
 
 func (v *explainVerb) run(ctx context.Context, std stdio) error {
 	r, err := v.ask(ctx, time.Now())
-	if err == nil {
+	switch {
+	case errors.Is(err, errEndedWell):
+		return nil
+	case err == nil:
 		err = v.print(std, r)
 	}
 	switch {
@@ -118,6 +124,9 @@ func (v *explainVerb) run(ctx context.Context, std stdio) error {
 	return nil
 }
 
+// errEndedWell ends a question with --failed about a job that did not fail.
+var errEndedWell = errors.New("the job did not fail")
+
 func (v *explainVerb) ask(ctx context.Context, now time.Time) (*explain.Report, error) {
 	if err := v.times(now); err != nil {
 		return nil, err
@@ -129,15 +138,53 @@ func (v *explainVerb) ask(ctx context.Context, now time.Time) (*explain.Report, 
 	if err != nil {
 		return nil, err
 	}
+	d, err := explainDeps(pack)
+	if err != nil {
+		return nil, err
+	}
+	if d.Querier, d.Site, err = v.from.open(ctx); err != nil {
+		return nil, err
+	}
+	if v.job.id != "" {
+		if err := v.askJob(ctx, d.Querier, now); err != nil {
+			return nil, err
+		}
+	}
+	return explain.Explain(ctx, d, v.req)
+}
+
+// explainDeps are what explanations need besides a store and a site.
+func explainDeps(pack *rules.Pack) (explain.Deps, error) {
 	catalogue, err := xid.Default()
-	if err != nil {
-		return nil, err
+	return explain.Deps{Pack: pack, XID: xidTexts(catalogue)}, err
+}
+
+// askJob finds the job, and asks about its end unless another time is given.
+func (v *explainVerb) askJob(ctx context.Context, q query.Querier, now time.Time) error {
+	at := time.Time{}
+	if v.at != "" || v.begin != "" || v.end != "" {
+		at = v.req.To
 	}
-	q, s, err := v.from.open(ctx)
+	j, gpus, err := v.job.find(ctx, q, at, now)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return explain.Explain(ctx, explain.Deps{Querier: q, Site: s, Pack: pack, XID: xidTexts(catalogue)}, v.req)
+	if v.failed && !j.Failed {
+		return errEndedWell
+	}
+	v.req.Job = question(j, gpus)
+	if at.IsZero() && !j.End.IsZero() {
+		v.req.From, v.req.To = v.around(j.End, now)
+	}
+	return nil
+}
+
+// around is the window of what happened at a time.
+func (v *explainVerb) around(at, now time.Time) (from, to time.Time) {
+	if to = at.Add(afterLag); to.After(now) {
+		to = now
+	}
+	return at.Add(-v.window), to
 }
 
 // times fills the request's window from the flags.
@@ -147,10 +194,7 @@ func (v *explainVerb) times(now time.Time) error {
 		if err != nil {
 			return err
 		}
-		v.req.From, v.req.To = at.Add(-v.window), at.Add(afterLag)
-		if v.req.To.After(now) {
-			v.req.To = now
-		}
+		v.req.From, v.req.To = v.around(at, now)
 		return nil
 	}
 	if v.at != "" {
