@@ -4,202 +4,242 @@ package dashboards
 
 import (
 	"encoding/json"
+	"fmt"
 	"io/fs"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/prometheus/prometheus/promql/parser"
+	"github.com/rackpulse/rackpulse/rules"
+	"github.com/rackpulse/rackpulse/site"
+	"github.com/rackpulse/rackpulse/testtool"
 )
 
-type board struct {
-	UID        string                    `json:"uid"`
-	Title      string                    `json:"title"`
-	Editable   bool                      `json:"editable"`
-	Inputs     any                       `json:"__inputs"`
-	Panels     []boardPanel              `json:"panels"`
-	Templating struct{ List []boardVar } `json:"templating"`
-}
-
-type boardPanel struct {
-	ID          int               `json:"id"`
-	Type        string            `json:"type"`
-	Title       string            `json:"title"`
-	Description string            `json:"description"`
-	Datasource  map[string]string `json:"datasource"`
-	Targets     []struct {
-		Expr       string            `json:"expr"`
-		Datasource map[string]string `json:"datasource"`
-	} `json:"targets"`
-	FieldConfig struct {
-		Defaults struct {
-			Unit string `json:"unit"`
-		} `json:"defaults"`
-	} `json:"fieldConfig"`
-}
-
-type boardVar struct {
-	Name       string `json:"name"`
-	Type       string `json:"type"`
-	Query      any    `json:"query"`
-	Refresh    int    `json:"refresh"`
-	IncludeAll bool   `json:"includeAll"`
-	AllValue   string `json:"allValue"`
-}
-
-// lint checks one dashboard by the rules of grafana/dashboard-linter that fit
-// facility series too, and our own; it returns one line for each fault.
-func lint(data []byte) []string {
-	var faults []string
-	add := func(fault string) { faults = append(faults, fault) }
-	var b board
-	if err := json.Unmarshal(data, &b); err != nil {
-		return []string{err.Error()}
-	}
-	if !regexp.MustCompile(`^rackpulse-[a-z-]+-v[0-9]+$`).MatchString(b.UID) || len(b.UID) > 40 {
-		add("uid " + b.UID + " is not stable (rackpulse-NAME-vN, 40 characters at most)")
-	}
-	if b.Inputs != nil || strings.Contains(string(data), "${DS_") {
-		add("has import-time inputs")
-	}
-	if b.Editable {
-		add("is editable")
-	}
-	faults = append(faults, lintVars(b.Templating.List)...)
-	ids := map[int]bool{}
-	for _, p := range b.Panels {
-		if ids[p.ID] {
-			add(p.Title + ": panel id used twice")
-		}
-		ids[p.ID] = true
-		faults = append(faults, lintPanel(p)...)
-	}
-	return faults
-}
-
-func lintVars(vars []boardVar) []string {
-	var faults []string
-	if len(vars) == 0 || vars[0].Name != "datasource" || vars[0].Type != "datasource" || vars[0].Query != "prometheus" {
-		faults = append(faults, "first variable is not the prometheus data source")
-	}
-	for _, v := range vars {
-		if v.Type == "query" && (v.Refresh != 2 || v.IncludeAll && v.AllValue != ".+") {
-			faults = append(faults, "variable "+v.Name+" does not refresh with the time range, or All is not .+")
-		}
-	}
-	return faults
-}
-
-func lintPanel(p boardPanel) []string {
-	var faults []string
-	add := func(fault string) { faults = append(faults, p.Title+": "+fault) }
-	if p.Title == "" || p.Description == "" {
-		add("no title or description")
-	}
-	if slices.Contains([]string{"graph", "singlestat", "table-old", "worldmap"}, p.Type) {
-		add("Angular panel " + p.Type)
-	}
-	if p.Datasource["uid"] != "${datasource}" {
-		add("data source is fixed")
-	}
-	if p.FieldConfig.Defaults.Unit == "" {
-		add("no unit")
-	}
-	if len(p.Targets) == 0 {
-		add("no targets")
-	}
-	for _, t := range p.Targets {
-		if t.Datasource["uid"] != "${datasource}" {
-			add("target's data source is fixed")
-		}
-		for _, fault := range lintExpr(t.Expr) {
-			add(fault)
-		}
-	}
-	return faults
-}
-
-// lintExpr holds that an expression parses, that every selector is bound to the
-// chosen site, and that counters are read as rates.
-func lintExpr(expr string) []string {
-	var faults []string
-	tree, err := parser.NewParser(parser.Options{}).ParseExpr(Substitute(expr, "1m"))
-	if err != nil {
-		return []string{err.Error()}
-	}
-	if strings.Contains(Substitute(expr, "1m"), "$") {
-		faults = append(faults, "unknown variable in "+expr)
-	}
-	parser.Inspect(tree, func(node parser.Node, path []parser.Node) error {
-		sel, ok := node.(*parser.VectorSelector)
-		if !ok {
-			return nil
-		}
-		bound := false
-		for _, m := range sel.LabelMatchers {
-			bound = bound || m.Name == "site" || m.Name == "rack_id"
-		}
-		if !bound {
-			faults = append(faults, "selector "+sel.Name+" is bound to no site or rack")
-		}
-		if strings.HasSuffix(sel.Name, "_total") && !strings.HasPrefix(sel.Name, "DCGM_") {
-			ranged := false
-			if len(path) > 0 {
-				_, ranged = path[len(path)-1].(*parser.MatrixSelector)
-			}
-			if !ranged {
-				faults = append(faults, "counter "+sel.Name+" without rate")
-			}
-		}
-		return nil
-	})
-	return faults
-}
-
-func TestLint(t *testing.T) {
-	uids := map[string]string{}
-	err := fs.WalkDir(files, ".", func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
-		}
-		data, err := files.ReadFile(path)
-		if err != nil {
-			return err
-		}
-		for _, fault := range lint(data) {
-			t.Errorf("%s: %s", path, fault)
-		}
-		var b board
-		if err := json.Unmarshal(data, &b); err != nil {
-			return err
-		}
-		if other, taken := uids[b.UID]; taken {
-			t.Errorf("%s: uid %s is also used by %s", path, b.UID, other)
-		}
-		uids[b.UID] = path
-		return nil
-	})
+// known are the metrics of our exporters and the series of our rules.
+func known(t *testing.T) Known {
+	t.Helper()
+	pack, err := rules.DefaultPack()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(uids) < 2 {
-		t.Errorf("%d dashboards, want at least 2", len(uids))
+	series, err := pack.Series(site.DefaultLimits())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return series
+}
+
+// all are the files of the dashboards.
+func all(t *testing.T) map[string][]byte {
+	t.Helper()
+	names, err := fs.Glob(Files(), "*.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string][]byte{}
+	for _, name := range names {
+		if out[name], err = fs.ReadFile(Files(), name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return out
+}
+
+func TestLint(t *testing.T) {
+	boards := all(t)
+	for _, p := range Lint(boards, known(t)) {
+		t.Error(p)
+	}
+	if len(boards) != 12 {
+		t.Errorf("%d dashboards, want 12", len(boards))
 	}
 }
 
-// TestLintFinds holds that the lint is not blind.
+// TestRunbooks holds that the links to documentation lead to pages there are.
+func TestRunbooks(t *testing.T) {
+	pack, err := rules.DefaultPack()
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := regexp.MustCompile(`https://github\.com/rackpulse/rackpulse/blob/main/([^"#]+)`)
+	seen := map[string]bool{}
+	for name, data := range all(t) {
+		for _, m := range page.FindAllStringSubmatch(string(data), -1) {
+			seen[m[1]] = true
+			paths := []string{m[1]}
+			if strings.Contains(m[1], "${__data.fields.correlation}") {
+				paths = nil
+				for _, c := range pack.Correlations() {
+					paths = append(paths, strings.ReplaceAll(m[1], "${__data.fields.correlation}", c.ID))
+				}
+			}
+			for _, path := range paths {
+				if ok, err := filepath.Glob(filepath.Join(testtool.Root(), path)); err != nil || len(ok) != 1 {
+					t.Errorf("%s links to %s, which is not there", name, path)
+				}
+			}
+		}
+	}
+	if len(seen) < 2 {
+		t.Errorf("links to %v only", seen)
+	}
+}
+
+// plain is a dashboard without a fault; %s are a target's expression, its unit,
+// and what else stands in the panel.
+const plain = `{"uid":"a-v1","editable":false,"templating":{"list":[
+ {"name":"datasource","type":"datasource","query":"prometheus"},
+ {"name":"site","type":"query","datasource":{"uid":"${datasource}"},"query":{"query":"label_values(a_celsius, site)"},"refresh":2,"includeAll":true,"allValue":".+"},
+ {"name":"rack_id","type":"query","datasource":{"uid":"${datasource}"},"query":"label_values(a_celsius{site=~\"$site\"}, rack_id)","refresh":2,"includeAll":true,"allValue":".*"}]},
+ "links":[{"type":"dashboards"}],
+ "annotations":{"list":[{"datasource":{"uid":"${datasource}"},"expr":"ALERTS{site=~\"$site\"}"}]},
+ "panels":[{"id":1,"type":"stat","title":"A","description":"a","datasource":{"type":"prometheus","uid":"${datasource}"},"gridPos":{"x":0,"y":0,"w":12,"h":4},
+  "targets":[{"refId":"A","datasource":{"uid":"${datasource}"},"expr":%q}],"fieldConfig":{"defaults":{"unit":%q,"links":[{"title":"to","url":"/d/a-v1/x?var-site=x&${__url_time_range}"}]}}}]}`
+
+var plainKnown = Known{
+	"a_celsius": {"rack_id"}, "b_celsius": {"rack_id", "site"}, "c_total": {"rack_id"}, "d_bytes_total": nil, "e_timestamp_seconds": nil, "f_ratio": nil, "g": nil,
+}
+
+const (
+	goodExpr = `a_celsius{site=~"$site",rack_id=~"$rack_id"}`
+	bothSide = `site=~"$site",rack_id=~"$rack_id"`
+)
+
+// TestLintFinds has one bad dashboard for each rule, and holds that it has no
+// other fault.
 func TestLintFinds(t *testing.T) {
-	for fault, want := range map[string]string{
-		`{"uid":"x","panels":[]}`:                                                          "uid x is not stable",
-		`{"uid":"rackpulse-a-v1","__inputs":[{}]}`:                                         "import-time inputs",
-		`{"uid":"rackpulse-a-v1","panels":[{"type":"graph"}]}`:                             "Angular panel graph",
-		`{"uid":"rackpulse-a-v1","panels":[{"targets":[{"expr":"a(("}]}]}`:                 "parse error",
-		`{"uid":"rackpulse-a-v1","panels":[{"targets":[{"expr":"up"}]}]}`:                  "bound to no site",
-		`{"uid":"rackpulse-a-v1","panels":[{"targets":[{"expr":"x_total{site=\"a\"}"}]}]}`: "without rate",
+	good := fmt.Sprintf(plain, goodExpr, "celsius")
+	if got := Lint(map[string][]byte{"x.json": []byte(good)}, plainKnown); len(got) > 0 {
+		t.Fatalf("the good one: %v", got)
+	}
+	for _, tc := range []struct{ rule, from, to, text string }{
+		{"json", `{"uid"`, `{"uid`, "dashboard: "},
+		{"uid", `a-v1`, `Oxed_c6Wz`, "Oxed_c6Wz"},
+		{"uid", `a-v1`, `a-name-that-is-much-longer-than-grafana-allows-v1`, "at most 40"},
+		{"no-inputs", `"editable"`, `"__inputs":[{}],"editable"`, "__inputs"},
+		{"no-inputs", `"description":"a"`, `"description":"${DS_PROMETHEUS}"`, "__inputs"},
+		{"uneditable", `"editable":false`, `"editable":true`, "editable"},
+		{"uneditable", `"editable":false,`, ``, "editable"},
+		{"template-datasource", `"query":"prometheus"`, `"query":"loki"`, "query prometheus"},
+		{"template-datasource", `"datasource":{"uid":"${datasource}"},"query":{`, `"datasource":{"uid":"P1"},"query":{`, `"P1"`},
+		{"template-on-time-change-reload", `"refresh":2`, `"refresh":1`, "variable site"},
+		{"template-all-value", `"allValue":".+"`, `"allValue":"a|b"`, `"a|b"`},
+		{"template-label-promql", `label_values(a_celsius, site)`, `query_result(a_celsius)`, "variable site"},
+		{"template-label-promql", `label_values(a_celsius, site)`, `label_values(a_celsius{, site)`, "parse error"},
+		{"metric-known", `label_values(a_celsius, site)`, `label_values(z_celsius, site)`, "z_celsius"},
+		{"panel-title-description", `"title":"A"`, `"title":""`, "panel 1"},
+		{"panel-title-description", `"description":"a"`, `"description":""`, "panel 1"},
+		{"no-angular", `"type":"stat"`, `"type":"graph"`, "graph"},
+		{"panel-datasource", `"datasource":{"type":"prometheus","uid":"${datasource}"}`, `"datasource":"Prometheus"`, `"Prometheus"`},
+		{"panel-datasource", `"refId":"A","datasource":{"uid":"${datasource}"}`, `"refId":"A","datasource":{"uid":"P1"}`, "target A"},
+		{"panel-datasource", `[{"datasource":{"uid":"${datasource}"},"expr"`, `[{"name":"N","datasource":{"uid":"P1"},"expr"`, "annotation N"},
+		{"panel-units", `"unit":"celsius"`, `"unit":""`, "no unit"},
+		{"panel-no-targets", `"targets":[{"refId":"A"`, `"targets":[],"was":[{"refId":"A"`, "asks for nothing"},
+		{"panel-id", `"panels":[`, `"panels":[{"id":1,"type":"row","title":"R","gridPos":{"x":0,"y":9,"w":24,"h":1}},`, "same id 1"},
+		{"grid", `"panels":[`, `"panels":[{"id":2,"type":"row","title":"R","gridPos":{"x":0,"y":3,"w":24,"h":1}},`, `panels "A" and "R" overlap`},
+		{"grid", `"w":12`, `"w":25`, "24 columns"},
+		{"link-dead", `/d/a-v1/x?`, `/d/b-v1/x?`, `"b-v1"`},
+		{"link-dead", `var-site=x`, `var-node=x`, `"node"`},
+		{"link-time", `&${__url_time_range}`, ``, "__url_time_range"},
 	} {
-		if got := strings.Join(lint([]byte(fault)), "\n"); !strings.Contains(got, want) {
-			t.Errorf("%s: faults %q lack %q", fault, got, want)
+		t.Run(tc.rule, func(t *testing.T) {
+			if !strings.Contains(good, tc.from) {
+				t.Fatalf("%s is not in the good dashboard", tc.from)
+			}
+			n := 1
+			if tc.rule == "uid" {
+				n = -1 // with the link to itself
+			}
+			only(t, Lint(map[string][]byte{"x.json": []byte(strings.Replace(good, tc.from, tc.to, n))}, plainKnown), tc.rule, tc.text)
+		})
+	}
+	twins := Lint(map[string][]byte{"x.json": []byte(good), "y.json": []byte(good)}, plainKnown)
+	only(t, twins, "uid-unique", "x.json")
+}
+
+// only holds that there is one problem, of this rule and with this text.
+func only(t *testing.T, got []Problem, rule, text string) {
+	t.Helper()
+	if len(got) != 1 || got[0].Rule != rule || !strings.Contains(got[0].String(), text) || !strings.Contains(got[0].String(), ".json") {
+		t.Errorf("problems %v, want one of %s with %q", got, rule, text)
+	}
+}
+
+// TestLintFindsInQueries has one bad query for each rule, and good ones beside.
+func TestLintFindsInQueries(t *testing.T) {
+	for _, tc := range []struct{ rule, unit, expr string }{
+		{"", "celsius", goodExpr},
+		{"target-promql", "celsius", `a_celsius{`},
+		{"target-promql", "celsius", `a_celsius{site=~"$site",rack_id=~"$rack_id",node=~"$node"}`},
+		{"metric-known", "celsius", `x_celsius{` + bothSide + `}`},
+		{"", "Bps", `rate(node_network_receive_bytes_total{` + bothSide + `}[$__rate_interval])`},
+		{"target-rack", "celsius", `a_celsius{site=~"$site"}`},
+		{"target-rack", "celsius", `a_celsius{site=~"$site",rack_id=~".*"}`},
+		{"target-rack", "celsius", `a_celsius{site="ams1",rack_id=~"$rack_id"}`},
+		{"", "short", `g{site=~"$site"}`},
+		{"target-rack", "short", `g`},
+		{"target-counter-agg", "short", `sum(c_total{` + bothSide + `})`},
+		{"", "short", `sum(rate(c_total{` + bothSide + `}[$__rate_interval]))`},
+		{"", "short", `sum(increase(c_total{` + bothSide + `}[${__range}]))`},
+		{"", "short", `sum(rate(c_total{` + bothSide + `}[15m]))`},
+		{"target-rate-interval", "short", `sum(rate(c_total{` + bothSide + `}[1m]))`},
+		{"join-guard", "celsius", `a_celsius{` + bothSide + `} and on (site, rack_id) b_celsius{` + bothSide + `,rack_id!=""}`},
+		{"", "celsius", `a_celsius{` + bothSide + `,rack_id!=""} and on (site, rack_id) b_celsius{` + bothSide + `,rack_id!=""}`},
+		{"unit-right", "percent", goodExpr},
+		{"unit-right", "short", `max by (rack_id) (` + goodExpr + `)`},
+		{"unit-right", "celsius", `count(` + goodExpr + `)`},
+		{"unit-right", "bytes", `rate(d_bytes_total{site=~"$site"}[$__rate_interval])`},
+		{"", "bytes", `increase(d_bytes_total{site=~"$site"}[$__range])`},
+		{"unit-right", "none", `time() - e_timestamp_seconds{site=~"$site"}`},
+		{"", "s", `time() - max(e_timestamp_seconds{site=~"$site"})`},
+		{"unit-right", "percent", `f_ratio{site=~"$site"}`},
+		{"", "percentunit", `1 - f_ratio{site=~"$site"}`},
+		{"unit-right", "celsius", goodExpr + ` / on (site, node) ` + strings.Replace(goodExpr, "a_", "b_", 1)},
+		{"unit-right", "volt", `max_over_time(` + goodExpr + `[1h:1m])`},
+		{"unit-right", "celsius", goodExpr + ` > bool 3`},
+		{"", "celsius", goodExpr + ` > 3`},
+	} {
+		got := Lint(map[string][]byte{"x.json": fmt.Appendf(nil, plain, tc.expr, tc.unit)}, plainKnown)
+		if tc.rule == "" {
+			if len(got) > 0 {
+				t.Errorf("%s in %s: %v", tc.expr, tc.unit, got)
+			}
+			continue
+		}
+		t.Run(tc.rule, func(t *testing.T) { only(t, got, tc.rule, `panel "A"`) })
+	}
+}
+
+// TestUnitOfTarget holds that a unit given for one target counts for that one.
+func TestUnitOfTarget(t *testing.T) {
+	for _, matcher := range []string{`"id":"byFrameRefID","options":"A"`, `"id":"byName","options":"Value"`} {
+		dash := strings.Replace(fmt.Sprintf(plain, goodExpr, "short"), `"fieldConfig":{`,
+			`"fieldConfig":{"overrides":[{"matcher":{`+matcher+`},"properties":[{"id":"unit","value":"celsius"}]}],`, 1)
+		if got := Lint(map[string][]byte{"x.json": []byte(dash)}, plainKnown); len(got) > 0 {
+			t.Errorf("%s: %v", matcher, got)
+		}
+	}
+}
+
+// TestEveryBoardLeadsToTheOthers holds that each dashboard has the menu of all,
+// and that its tables and bars lead on.
+func TestEveryBoardLeadsToTheOthers(t *testing.T) {
+	for name, data := range all(t) {
+		b, err := parse(data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.ContainsFunc(b.Links, func(k link) bool { return k.Type == "dashboards" && slices.Contains(k.Tags, "rackpulse") }) {
+			t.Errorf("%s has no menu of the other dashboards", name)
+		}
+		var tags struct{ Tags []string }
+		if err := json.Unmarshal(data, &tags); err != nil || !slices.Contains(tags.Tags, "rackpulse") {
+			t.Errorf("%s is in no menu: tags %v, %v", name, tags.Tags, err)
+		}
+		if name != "self.json" && strings.Count(string(data), `"/d/rackpulse-`) < 3 {
+			t.Errorf("%s has %d links to other dashboards", name, strings.Count(string(data), `"/d/rackpulse-`))
 		}
 	}
 }

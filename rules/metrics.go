@@ -79,3 +79,21 @@ func metricNames(expr string) []string {
 	slices.Sort(out)
 	return out
 }
+
+// Series returns everything that a query may ask for, with its labels: the
+// exporters' metrics and the series that the compiled rules record.
+func (p *Pack) Series(limits Limits) (map[string][]string, error) {
+	groups, err := (&builder{pack: p, limits: limits}).groups()
+	if err != nil {
+		return nil, err
+	}
+	out := parseMetrics(metricsFile)
+	for _, g := range groups {
+		for _, r := range g.rules {
+			if parts := strings.Split(r.record, ":"); len(parts) == 3 {
+				out[r.record] = slices.Clone(p.levels[parts[1]].Labels)
+			}
+		}
+	}
+	return out, nil
+}

@@ -170,6 +170,20 @@ func copyFiles(dir string, src fs.FS) error {
 	})
 }
 
+// writeFiles writes files under root; their names are slash paths.
+func writeFiles(root string, files map[string][]byte) error {
+	for _, name := range sortedKeys(files) {
+		path := filepath.Join(root, filepath.FromSlash(name))
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(path, files[name], 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // age says how long ago t was, for tables; "-" when it never was.
 func age(t, now time.Time) string {
 	if t.IsZero() {

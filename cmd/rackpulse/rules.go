@@ -115,14 +115,8 @@ func (v *rulesVerbs) build(_ context.Context, std stdio) error {
 	if err != nil {
 		return err
 	}
-	for _, name := range sortedKeys(built) {
-		path := filepath.Join(v.root, filepath.FromSlash(name))
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			return err
-		}
-		if err := os.WriteFile(path, built[name], 0o644); err != nil {
-			return err
-		}
+	if err := writeFiles(v.root, built); err != nil {
+		return err
 	}
 	fmt.Fprintf(std.out, "%d files written\n", len(built))
 	return nil

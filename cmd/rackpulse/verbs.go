@@ -33,7 +33,7 @@ func registerVerbs(app *kingpin.Application) map[string]verb {
 	for _, register := range []func(*kingpin.Application) []verb{
 		registerAgent, registerRegistry, registerStandalone, registerRules, registerFiles,
 		registerNodes, registerBreaker, registerParts, registerHealthcheck, registerGPUChild, registerXID, registerFacility, registerExplain,
-		registerBaseline, registerStatus,
+		registerBaseline, registerStatus, registerDashboards,
 	} {
 		for _, v := range register(app) {
 			out[v.cmd.FullCommand()] = v
