@@ -46,9 +46,6 @@ func (k Known) has(metric string) bool {
 // come in the order of the files and panels.
 func Lint(boards map[string][]byte, known Known) []Problem {
 	l := &linter{known: known, uids: map[string]string{}, boards: map[string]*board{}}
-	if own, err := ownBoards(); err == nil {
-		maps.Copy(l.boards, own)
-	}
 	parsed := map[string]*board{}
 	for _, name := range slices.Sorted(maps.Keys(boards)) {
 		l.file, l.panel = name, ""
@@ -70,25 +67,20 @@ func Lint(boards map[string][]byte, known Known) []Problem {
 	return l.problems
 }
 
-// ownBoards are the embedded dashboards by uid.
-func ownBoards() (map[string]*board, error) {
-	names, err := files.ReadDir(".")
-	if err != nil {
-		return nil, err
+// target is the dashboard with a uid, among those given or ours; nil: there is none.
+func (l *linter) target(uid string) *board {
+	if b := l.boards[uid]; b != nil {
+		return b
 	}
-	out := map[string]*board{}
+	names, _ := files.ReadDir(".") // embedded: it is there
 	for _, name := range names {
-		data, err := files.ReadFile(name.Name())
-		if err != nil {
-			return nil, err
+		data, _ := files.ReadFile(name.Name())
+		if b, err := parse(data); err == nil && b.UID == uid {
+			l.boards[uid] = b
+			return b
 		}
-		b, err := parse(data)
-		if err != nil {
-			return nil, err
-		}
-		out[b.UID] = b
 	}
-	return out, nil
+	return nil
 }
 
 type linter struct {
@@ -243,7 +235,7 @@ func (l *linter) links(list []link, data bool) {
 		}
 		path, query, _ := strings.Cut(path, "?")
 		uid, _, _ := strings.Cut(path, "/")
-		to := l.boards[uid]
+		to := l.target(uid)
 		if to == nil {
 			l.add("link-dead", "link %q leads to dashboard %q, which is not there", k.Title, uid)
 			continue
