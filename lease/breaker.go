@@ -212,6 +212,9 @@ func (k breakerKey) what(g *count) string {
 func (c *core) shut(k breakerKey, now time.Time, reason, actor string) {
 	delete(c.breakers, k)
 	c.closedAt = now
+	if k.scope == ScopeManual {
+		c.keepHold(nil)
+	}
 	c.noteBreaker(k, BreakerOpen, BreakerClosed, reason, actor, now)
 	if k.scope != ScopeFull {
 		return
@@ -240,6 +243,7 @@ func (c *core) noteBreaker(k breakerKey, from, to, reason, actor string, now tim
 func (c *core) holdBreaker(now time.Time, reason, actor string) {
 	k := breakerKey{ScopeManual, ""}
 	c.breakers[k] = &breaker{since: now, heldBy: actor, reason: reason}
+	c.keepHold(c.breakers[k])
 	c.noteBreaker(k, BreakerClosed, BreakerOpen, reason, actor, now)
 }
 

@@ -120,6 +120,10 @@ func batchOf(part []change) ledger.Batch {
 	var b ledger.Batch
 	last := map[string]int{}
 	for i := range part {
+		if part[i].other != nil {
+			b.Records = append(b.Records, *part[i].other)
+			continue
+		}
 		b.Events = append(b.Events, part[i].event)
 		if part[i].intent != nil {
 			b.Intents = append(b.Intents, *part[i].intent)
@@ -137,7 +141,7 @@ func batchOf(part []change) ledger.Batch {
 }
 
 // shed gives up the oldest events over the bound, but never the newest change
-// of a node: what must survive a restart is kept whatever happens.
+// of a node, or of another record: what must survive a restart is kept whatever happens.
 func (s *Server) shed() {
 	over := len(s.ledger.todo) - maxPending
 	if over <= 0 {
@@ -146,9 +150,9 @@ func (s *Server) shed() {
 	seen := map[string]bool{}
 	keep := make([]bool, len(s.ledger.todo))
 	for i := len(s.ledger.todo) - 1; i >= 0; i-- {
-		node := s.ledger.todo[i].event.Node
-		keep[i] = i >= over || !seen[node]
-		seen[node] = true
+		about := s.ledger.todo[i].subject()
+		keep[i] = i >= over || !seen[about]
+		seen[about] = true
 	}
 	i := -1
 	before := len(s.ledger.todo)

@@ -100,6 +100,17 @@ type change struct {
 	record *ledger.NodeRecord // nil: the event is about no node
 	event  ledger.Event
 	intent *ledger.Intent
+	// other is a record of another kind; then there is no event but the ID of the
+	// last one before.
+	other *ledger.Record
+}
+
+// subject tells what a change is about: of two about the same the newer counts.
+func (ch *change) subject() string {
+	if ch.other != nil {
+		return ch.other.Kind + "/" + ch.other.ID
+	}
+	return ch.event.Node
 }
 
 // newCore makes a core at the given time. fence makes event ids unique over
@@ -295,6 +306,11 @@ func (c *core) noteEvent(now time.Time, e ledger.Event) *change {
 	e.ID, e.Time = c.nextID, now.UTC().Round(0)
 	c.out = append(c.out, change{event: e})
 	return &c.out[len(c.out)-1]
+}
+
+// keep hands a record of another kind to the ledger.
+func (c *core) keep(r ledger.Record) {
+	c.out = append(c.out, change{event: ledger.Event{ID: c.nextID}, other: &r})
 }
 
 // record is what the ledger keeps of n.

@@ -65,6 +65,20 @@ func (s *Server) Report(ctx context.Context, in ledger.Intent, e ledger.Event) e
 	})
 }
 
+// Keep writes records of others into the ledger, in order with its own changes, as
+// soon as the ledger takes them. It does nothing while this registry does not lead.
+func (s *Server) Keep(records []ledger.Record) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.core == nil || s.stopping {
+		return
+	}
+	for _, r := range records {
+		s.core.keep(r)
+	}
+	s.signal()
+}
+
 // Alert makes breaches told by alerts those of a node, until they are told to be
 // over by an empty list, or for the time life. They count like the agent's own.
 func (s *Server) Alert(ctx context.Context, node string, breaches []string, life time.Duration) error {

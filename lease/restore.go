@@ -45,6 +45,7 @@ func (c *core) restore(st ledger.State, now time.Time) {
 			c.intents[in.Node] = in
 		}
 	}
+	c.restoreHold(st.Records, now)
 	c.restoreAll(v, now, "the registry was started")
 	for _, n := range c.nodes {
 		c.wheel.file(n, c.deadline(n))

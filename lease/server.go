@@ -61,6 +61,9 @@ type Deps struct {
 	// when it is not known or it is this one. It is set where there are several
 	// registries: then a Server that waits to lead answers beats with it.
 	Leader func() string
+	// Lead is called when this registry leads, before its leases are there, with
+	// the records of the ledger. It may be nil.
+	Lead func(records []ledger.Record)
 	// Credentials are the server's TLS credentials; nil: plain text.
 	Credentials credentials.TransportCredentials
 }
@@ -134,6 +137,9 @@ func (s *Server) Run(ctx context.Context, ln net.Listener) error {
 	st, _, err := s.deps.Store.Load(ctx)
 	if err != nil {
 		return fmt.Errorf("lease server: %w", err)
+	}
+	if s.deps.Lead != nil {
+		s.deps.Lead(st.Records)
 	}
 	s.lead(token, lost, st, time.Now())
 	if s.deps.Leader == nil {

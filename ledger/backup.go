@@ -17,6 +17,7 @@ type Entry struct {
 	// Begin is the first line, End the last: a file without it is not whole.
 	Begin  *BackupHeader `json:"begin,omitempty"`
 	Node   *NodeRecord   `json:"node,omitempty"`
+	Record *Record       `json:"record,omitempty"`
 	Intent *Intent       `json:"intent,omitempty"`
 	Event  *Event        `json:"event,omitempty"`
 	End    *BackupCounts `json:"end,omitempty"`
@@ -32,6 +33,7 @@ type BackupHeader struct {
 // BackupCounts are the numbers of entries in a backup.
 type BackupCounts struct {
 	Nodes   int `json:"nodes"`
+	Records int `json:"records"`
 	Intents int `json:"intents"`
 	Events  int `json:"events"`
 }
@@ -55,6 +57,8 @@ func (c *BackupCounts) count(e *Entry) bool {
 	switch {
 	case e.Node != nil:
 		c.Nodes++
+	case e.Record != nil:
+		c.Records++
 	case e.Intent != nil:
 		c.Intents++
 	case e.Event != nil:
@@ -158,7 +162,7 @@ func Restore(ctx context.Context, s Store, site string, r io.Reader) (BackupCoun
 	if err != nil {
 		return n, err
 	}
-	if len(st.Nodes)+len(st.Intents) > 0 || last != 0 {
+	if len(st.Nodes)+len(st.Records)+len(st.Intents) > 0 || last != 0 {
 		return n, fmt.Errorf("the ledger is not empty: it has %d nodes, nothing was restored", len(st.Nodes))
 	}
 	for done := 0; done < len(entries); {
@@ -179,6 +183,8 @@ func (b *Batch) add(e *Entry) {
 	switch {
 	case e.Node != nil:
 		b.Nodes = append(b.Nodes, *e.Node)
+	case e.Record != nil:
+		b.Records = append(b.Records, *e.Record)
 	case e.Intent != nil:
 		b.Intents = append(b.Intents, *e.Intent)
 	case e.Event != nil:

@@ -23,8 +23,9 @@ func fill(t *testing.T, s Store) {
 	}
 	events[249].Evidence = map[string]string{"missing": "GPU-a"}
 	err := s.Commit(context.Background(), token, Batch{
-		Nodes:  []NodeRecord{{Node: "a", State: "SUSPECT", Since: t0, Accepted: []string{"GPU-a"}}, {Node: "b", State: "READY"}},
-		Events: events,
+		Nodes:   []NodeRecord{{Node: "a", State: "SUSPECT", Since: t0, Accepted: []string{"GPU-a"}}, {Node: "b", State: "READY"}},
+		Records: []Record{{Kind: RecordAgent, ID: "fac1", Data: []byte(`{"address":"10.8.0.1:9400"}`)}},
+		Events:  events,
 		Intents: []Intent{{ID: token.Fence<<32 + 9, Node: "b", Action: ActionSuspend, State: IntentDone},
 			{ID: token.Fence<<32 + 250, Node: "a", Action: ActionSuspend, State: IntentPending, Steps: []Step{{Target: "slurm", Soft: true}}}},
 	})
@@ -55,7 +56,7 @@ func TestBackup(t *testing.T) {
 		fill(t, source)
 		var file bytes.Buffer
 		n, err := Backup(context.Background(), source, "ams1", now, &file)
-		if want := (BackupCounts{Nodes: 2, Intents: 1, Events: 250}); err != nil || n != want {
+		if want := (BackupCounts{Nodes: 2, Records: 1, Intents: 1, Events: 250}); err != nil || n != want {
 			t.Fatalf("backup: %+v, %v", n, err)
 		}
 		if err := source.Close(); err != nil {
@@ -97,7 +98,7 @@ func TestBackupDamaged(t *testing.T) {
 		{"cut", good[:len(good)/2], "not a line of a backup"},
 		{"without the end", strings.Join(lines[:len(lines)-1], ""), "its last line is missing"},
 		{"a line lost", strings.Join(append(append([]string{}, lines[:5]...), lines[6:]...), ""), "it should have"},
-		{"more behind the end", good + lines[1], "line 256: is behind the end"},
+		{"more behind the end", good + lines[1], "line 257: is behind the end"},
 		{"no head", strings.Join(lines[1:], ""), "line 1: not the head of a backup"},
 		{"a later format", strings.Replace(good, `"version":1`, `"version":2`, 1), "line 1: format 2, this version knows 1"},
 		{"an unknown line", strings.Replace(good, `{"node"`, `{"other"`, 1), "line 2: holds nothing that is known"},

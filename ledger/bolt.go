@@ -27,6 +27,7 @@ const FileName = "ledger.db"
 var (
 	bucketMeta    = []byte("meta")
 	bucketNodes   = []byte("nodes")
+	bucketRecords = []byte("records") // kind/ID
 	bucketEvents  = []byte("events")
 	bucketIntents = []byte("intents")
 	bucketOpen    = []byte("open") // node -> ID of its one open intent
@@ -109,7 +110,7 @@ func OpenBolt(dir string, opts BoltOptions) (*Bolt, error) {
 
 // init makes the buckets of a new file and checks the schema of an old one.
 func (b *Bolt) init(tx *bbolt.Tx) error {
-	for _, name := range [][]byte{bucketMeta, bucketNodes, bucketEvents, bucketIntents, bucketOpen} {
+	for _, name := range [][]byte{bucketMeta, bucketNodes, bucketRecords, bucketEvents, bucketIntents, bucketOpen} {
 		if _, err := tx.CreateBucketIfNotExists(name); err != nil {
 			return err
 		}
@@ -167,6 +168,13 @@ func (b *Bolt) Load(ctx context.Context) (State, uint64, error) {
 		if err != nil {
 			return err
 		}
+		err = eachRecord(tx, func(r *Record) error {
+			st.Records = append(st.Records, *r)
+			return ctx.Err()
+		})
+		if err != nil {
+			return err
+		}
 		st.Intents, err = openIntents(ctx, tx)
 		return err
 	})
@@ -208,6 +216,9 @@ func (b *Bolt) write(tx *bbolt.Tx, batch Batch) error {
 		if err := putJSON(nodes, []byte(batch.Nodes[i].Node), &batch.Nodes[i]); err != nil {
 			return err
 		}
+	}
+	if err := writeRecords(tx, batch.Records); err != nil {
+		return err
 	}
 	meta, events := tx.Bucket(bucketMeta), tx.Bucket(bucketEvents)
 	events.FillPercent = appendFill

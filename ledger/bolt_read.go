@@ -72,6 +72,34 @@ func (b *Bolt) reopen(all, open *bbolt.Bucket, before uint64, i *Intent) error {
 	return open.Put([]byte(i.Node), bytesOf(i.ID))
 }
 
+// writeRecords puts the records, or removes them.
+func writeRecords(tx *bbolt.Tx, added []Record) error {
+	records := tx.Bucket(bucketRecords)
+	for i := range added {
+		key, err := []byte(added[i].key()), error(nil)
+		if added[i].Data == nil {
+			err = records.Delete(key)
+		} else {
+			err = putJSON(records, key, &added[i])
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// eachRecord calls take with all records.
+func eachRecord(tx *bbolt.Tx, take func(*Record) error) error {
+	return tx.Bucket(bucketRecords).ForEach(func(k, v []byte) error {
+		r := &Record{}
+		if err := json.Unmarshal(v, r); err != nil {
+			return fmt.Errorf("record %q: %w", k, err)
+		}
+		return take(r)
+	})
+}
+
 // openIntents reads the intents that are not done, oldest first.
 func openIntents(ctx context.Context, tx *bbolt.Tx) ([]Intent, error) {
 	var out []Intent
@@ -123,6 +151,9 @@ func (b *Bolt) Dump(ctx context.Context, put func(Entry) error) error {
 			}
 			return put(Entry{Node: n})
 		})
+		if err == nil {
+			err = eachRecord(tx, func(r *Record) error { return put(Entry{Record: r}) })
+		}
 		if err != nil {
 			return err
 		}

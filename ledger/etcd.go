@@ -206,6 +206,7 @@ func (e *Etcd) fenceKey() string     { return e.opts.Prefix + "fence" }
 func (e *Etcd) headKey() string      { return e.opts.Prefix + "head" }
 func (e *Etcd) logPrefix() string    { return e.opts.Prefix + "log/" }
 func (e *Etcd) nodePrefix() string   { return e.opts.Prefix + "node/" }
+func (e *Etcd) recordPrefix() string { return e.opts.Prefix + "record/" }
 func (e *Etcd) openPrefix() string   { return e.opts.Prefix + "open/" }
 
 // logKey is that of the n-th commit; keys sort as numbers do.

@@ -104,9 +104,12 @@ func (e *Etcd) Load(ctx context.Context) (State, uint64, error) {
 	h, rev, err := e.readHead(ctx)
 	if err == nil {
 		err = e.state(ctx, rev, func(en Entry) error {
-			if en.Node != nil {
+			switch {
+			case en.Node != nil:
 				st.Nodes = append(st.Nodes, *en.Node)
-			} else {
+			case en.Record != nil:
+				st.Records = append(st.Records, *en.Record)
+			default:
 				st.Intents = append(st.Intents, *en.Intent)
 			}
 			return nil
@@ -119,9 +122,13 @@ func (e *Etcd) Load(ctx context.Context) (State, uint64, error) {
 	return st, h.LastEvent, nil
 }
 
-// state calls put with the node records and the open intents as of a revision.
+// state calls put with the node records, the records and the open intents as of a
+// revision.
 func (e *Etcd) state(ctx context.Context, rev int64, put func(Entry) error) error {
 	err := list(ctx, e, e.nodePrefix(), rev, func(n *NodeRecord) error { return put(Entry{Node: n}) })
+	if err == nil {
+		err = list(ctx, e, e.recordPrefix(), rev, func(r *Record) error { return put(Entry{Record: r}) })
+	}
 	if err != nil {
 		return err
 	}

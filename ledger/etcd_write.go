@@ -59,8 +59,8 @@ func (e *Etcd) Commit(ctx context.Context, token Token, batch Batch) error {
 		return ErrClosed
 	case lead == nil || lead.token != token:
 		return e.wrap("commit", ErrFenced)
-	case len(batch.Nodes)+len(batch.Intents)+2 > maxOps:
-		return e.wrap("commit", fmt.Errorf("%w: %d nodes and %d intents", ErrTooLarge, len(batch.Nodes), len(batch.Intents)))
+	case len(batch.Nodes)+len(batch.Records)+len(batch.Intents)+2 > maxOps:
+		return e.wrap("commit", fmt.Errorf("%w: %d nodes, %d records and %d intents", ErrTooLarge, len(batch.Nodes), len(batch.Records), len(batch.Intents)))
 	}
 	ctx, cancel := e.call(ctx)
 	defer cancel()
@@ -77,6 +77,7 @@ func (e *Etcd) Commit(ctx context.Context, token Token, batch Batch) error {
 	for _, id := range slices.Sorted(maps.Keys(nodes)) {
 		w.put(e.nodePrefix()+id, nodes[id])
 	}
+	e.putRecords(w, batch.Records)
 	e.putIntents(w, open, batch.Intents)
 	if err := e.write(ctx, lead, w); err != nil {
 		return e.wrap("commit", err)
@@ -126,6 +127,21 @@ func (e *Etcd) putEvents(w *writer, h *head, events []Event) {
 	h.Events += uint64(len(fresh))
 	h.LastEvent = fresh[len(fresh)-1].ID
 	w.put(e.headKey(), h)
+}
+
+// putRecords puts the last of each key, or removes it.
+func (e *Etcd) putRecords(w *writer, records []Record) {
+	last := map[string]*Record{}
+	for i := range records {
+		last[records[i].key()] = &records[i]
+	}
+	for _, key := range slices.Sorted(maps.Keys(last)) {
+		if last[key].Data == nil {
+			w.drop(e.recordPrefix() + key)
+			continue
+		}
+		w.put(e.recordPrefix()+key, last[key])
+	}
 }
 
 // putIntents makes the newest intent of each node its open one, or none when

@@ -8,6 +8,7 @@ package ledger
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -161,18 +162,42 @@ type Step struct {
 	At   time.Time `json:"at,omitzero"`
 }
 
+// Record is one thing more that must survive a restart or a fail-over. Who writes
+// it knows what its data is.
+type Record struct {
+	// Kind is one of the Record constants, ID tells those of a kind apart.
+	Kind string `json:"kind"`
+	ID   string `json:"id"`
+	// Data is JSON; none in a Batch removes the record.
+	Data json.RawMessage `json:"data,omitempty"`
+}
+
+// Kinds of records.
+const (
+	// RecordAgent says where an agent is reached.
+	RecordAgent = "agent"
+	// RecordHold says that somebody holds all actions.
+	RecordHold = "hold"
+)
+
+// key is the record's key in a Store.
+func (r *Record) key() string { return r.Kind + "/" + r.ID }
+
 // State is what Load returns.
 type State struct {
 	Nodes []NodeRecord
+	// Records are all there are, by kind and ID.
+	Records []Record
 	// Intents are those that are not done, oldest first.
 	Intents []Intent
 }
 
-// Batch is one transaction. Node records and intents replace those with the
-// same node or ID; an intent also ends (IntentDone) the pending and held ones of
+// Batch is one transaction. Node records, records and intents replace those with
+// the same node, kind and ID, or ID; an intent also ends (IntentDone) the pending and held ones of
 // the same node with a lower ID. Events are added.
 type Batch struct {
 	Nodes   []NodeRecord
+	Records []Record
 	Events  []Event
 	Intents []Intent
 }
@@ -192,8 +217,8 @@ type Store interface {
 	// Campaign waits until this process leads, or ctx ends. lost is closed when
 	// the leadership ends.
 	Campaign(ctx context.Context) (token Token, lost <-chan struct{}, err error)
-	// Load returns the node records, the open intents and the revision they
-	// were read at.
+	// Load returns the node records, the records, the open intents and the revision
+	// they were read at.
 	Load(ctx context.Context) (State, uint64, error)
 	// Commit writes the batch whole or not at all, durably. It returns
 	// ErrFenced when the token is not the leader's, and ErrTooLarge. Repeating
@@ -204,8 +229,8 @@ type Store interface {
 	Watch(ctx context.Context, rev uint64) <-chan Event
 	// Events answers a query, newest first.
 	Events(ctx context.Context, q Query) ([]Event, error)
-	// Dump calls put with all node records, then the open intents, then the
-	// events, oldest first, as they are at one moment. It ends with put's error.
+	// Dump calls put with all node records, then the records, then the open
+	// intents, then the events, oldest first, as they are at one moment. It ends with put's error.
 	Dump(ctx context.Context, put func(Entry) error) error
 	// Close gives the ledger up; it ends the leadership and all watches.
 	Close() error

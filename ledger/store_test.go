@@ -116,6 +116,8 @@ func testSurvivesReopening(t *testing.T, p place) {
 	token, lost := campaign(t, b)
 	batch := Batch{
 		Nodes: []NodeRecord{{Node: "gpu001", State: "SUSPECT", Since: t0, Epoch: 7, Accepted: []string{"GPU-a", "GPU-b"}, AcceptedBy: "eve"}},
+		Records: []Record{{Kind: RecordAgent, ID: "fac1", Data: []byte(`{"address":"10.8.0.1:9400"}`)}, {Kind: RecordHold, ID: "x", Data: []byte(`{}`)},
+			{Kind: RecordAgent, ID: "gone", Data: []byte(`{}`)}, {Kind: RecordAgent, ID: "gone"}, {Kind: RecordAgent, ID: "never"}},
 		Events: []Event{event(11, "gpu001", t0), {ID: 12, Time: t0.Add(time.Second), Kind: KindAccept, Node: "gpu001", Reason: "board swapped",
 			Actor: "eve", Evidence: map[string]string{"added": "GPU-b"}}},
 		Intents: []Intent{{ID: 11, Action: ActionSuspend, Node: "gpu001", Epoch: 7, State: IntentHeld, Created: t0}},
@@ -142,7 +144,7 @@ func testSurvivesReopening(t *testing.T, p place) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if rev != 12 || !reflect.DeepEqual(st.Nodes, batch.Nodes) || !reflect.DeepEqual(st.Intents, batch.Intents) {
+	if rev != 12 || !reflect.DeepEqual(st.Nodes, batch.Nodes) || !reflect.DeepEqual(st.Records, batch.Records[:2]) || !reflect.DeepEqual(st.Intents, batch.Intents) {
 		t.Errorf("loaded rev %d, %+v", rev, st)
 	}
 	events, err := b.Events(context.Background(), Query{Node: "gpu001"})

@@ -3,30 +3,24 @@
 package registry
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
-	"path/filepath"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/go-kit/log/level"
 
-	"github.com/rackpulse/rackpulse/config"
 	"github.com/rackpulse/rackpulse/lease"
+	"github.com/rackpulse/rackpulse/ledger"
 	"github.com/rackpulse/rackpulse/site"
 )
 
 const (
-	// addressFile holds the agents' addresses, beside the ledger.
-	addressFile = "addresses.json"
-	// maxAddressFile bounds it, bytes: 100,000 agents at 300.
-	maxAddressFile = 32 << 20
-	// keepInterval is how often it is brought up to date.
+	// keepInterval is how often the book is brought up to date.
 	keepInterval = 5 * time.Second
 	// forgetAfter is how long an agent that polls facility devices is still
 	// discovered after it was last seen. Nodes are discovered until they leave
@@ -52,37 +46,43 @@ func (a agentAddress) equal(b agentAddress) bool {
 	return a.Address == b.Address && a.Node == b.Node && a.Seen.Equal(b.Seen) && slices.Equal(a.Devices, b.Devices)
 }
 
-// addressBook remembers the agents' addresses over restarts of the registry: a
-// silent agent must stay a target, so that its silence shows.
+// addressBook remembers the agents' addresses over restarts and fail-overs of the
+// registry: a silent agent must stay a target, so that its silence shows. It is
+// kept in the ledger.
 type addressBook struct {
-	path string
-
-	mu     sync.Mutex
-	agents map[string]agentAddress // by node or agent name
-	dirty  bool
+	mu      sync.Mutex
+	agents  map[string]agentAddress // by node or agent name
+	changed map[string]bool         // and not yet written
 }
 
-// openAddressBook reads the book of a folder. With an error comes an empty book.
-func openAddressBook(dir string) (*addressBook, error) {
-	b := &addressBook{path: filepath.Join(dir, addressFile), agents: map[string]agentAddress{}}
-	data, err := config.ReadFile(b.path, maxAddressFile)
-	if errors.Is(err, fs.ErrNotExist) {
-		return b, nil
-	}
-	if err != nil {
-		return b, err
-	}
-	agents := map[string]agentAddress{}
-	if err := json.Unmarshal(data, &agents); err != nil {
-		return b, fmt.Errorf("%s: %w", b.path, err)
-	}
-	for id, a := range agents {
-		if _, _, err := splitAddress(a.Address); err != nil {
-			delete(agents, id)
+func newAddressBook() *addressBook {
+	return &addressBook{agents: map[string]agentAddress{}, changed: map[string]bool{}}
+}
+
+// restore takes the book over from the ledger. It returns the first record that
+// is none, which is left out.
+func (b *addressBook) restore(records []ledger.Record) (err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	clear(b.agents)
+	clear(b.changed)
+	for i := range records {
+		r := &records[i]
+		if r.Kind != ledger.RecordAgent {
+			continue
 		}
+		var a agentAddress
+		bad := json.Unmarshal(r.Data, &a)
+		if bad == nil {
+			_, _, bad = splitAddress(a.Address)
+		}
+		if bad != nil {
+			err = cmp.Or(err, fmt.Errorf("address of agent %q: %w", r.ID, bad))
+			continue
+		}
+		b.agents[r.ID] = a
 	}
-	b.agents = agents
-	return b, nil
+	return err
 }
 
 // update takes in who is there now and forgets who is gone for good.
@@ -111,7 +111,7 @@ func (b *addressBook) update(s *site.Site, nodes []lease.NodeStatus, devices []l
 		_, declared := s.Node(id)
 		if a.Node && !declared || !a.Node && (now.Sub(a.Seen) > forgetAfter || replaced(id, a, owner)) {
 			delete(b.agents, id)
-			b.dirty = true
+			b.changed[id] = true
 		}
 	}
 }
@@ -142,7 +142,7 @@ func (b *addressBook) put(s *site.Site, id string, a agentAddress) {
 	}
 	if old, ok := b.agents[id]; !ok || !old.equal(a) {
 		b.agents[id] = a
-		b.dirty = true
+		b.changed[id] = true
 	}
 }
 
@@ -153,46 +153,49 @@ func (b *addressBook) all() map[string]agentAddress {
 	return maps.Clone(b.agents)
 }
 
-// save writes the book if it changed, whole or not at all.
-func (b *addressBook) save() error {
+// news returns what changed since the last call, as records of the ledger.
+func (b *addressBook) news() []ledger.Record {
 	b.mu.Lock()
-	dirty, agents := b.dirty, maps.Clone(b.agents)
-	b.dirty = false
-	b.mu.Unlock()
-	if !dirty {
-		return nil
+	defer b.mu.Unlock()
+	out := make([]ledger.Record, 0, len(b.changed))
+	for _, id := range slices.Sorted(maps.Keys(b.changed)) {
+		r := ledger.Record{Kind: ledger.RecordAgent, ID: id}
+		if a, ok := b.agents[id]; ok {
+			// Texts and a time can always be written.
+			r.Data, _ = json.Marshal(a)
+		}
+		out = append(out, r)
 	}
-	data, err := json.Marshal(agents)
-	if err == nil {
-		err = config.ReplaceFile(b.path, data)
-	}
-	if err != nil {
-		b.mu.Lock()
-		b.dirty = true
-		b.mu.Unlock()
-	}
-	return err
+	clear(b.changed)
+	return out
 }
 
-// keepAddresses brings the book up to date until ctx ends, and then once more.
+// keepAddresses brings the book up to date until ctx ends.
 func (r *Registry) keepAddresses(ctx context.Context) {
 	tick := time.NewTicker(keepInterval)
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			r.saveAddresses()
 			return
 		case <-tick.C:
-			r.refreshAddresses()
-			r.saveAddresses()
+			r.noteAddresses()
 		}
 	}
 }
 
-func (r *Registry) saveAddresses() {
-	if err := r.known.save(); err != nil {
-		level.Error(r.deps.Logger).Log("msg", "addresses of agents not written, a restart would forget them", "err", err)
+// noteAddresses takes in who is there now and writes it.
+func (r *Registry) noteAddresses() {
+	r.refreshAddresses()
+	if r.Ready() {
+		r.lease.Keep(r.known.news())
+	}
+}
+
+// restoreAddresses is called when this registry leads.
+func (r *Registry) restoreAddresses(records []ledger.Record) {
+	if err := r.known.restore(records); err != nil {
+		level.Warn(r.deps.Logger).Log("msg", "an agent's remembered address is not usable", "err", err)
 	}
 }
 

@@ -5,8 +5,6 @@ package registry
 import (
 	"fmt"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -14,6 +12,7 @@ import (
 
 	"github.com/rackpulse/rackpulse/lease"
 	"github.com/rackpulse/rackpulse/lease/leasepb"
+	"github.com/rackpulse/rackpulse/ledger"
 )
 
 // beating is the lease of a node whose agent advertises that address.
@@ -22,12 +21,9 @@ func beating(node, advertise string) lease.NodeStatus {
 }
 
 func TestAddressBook(t *testing.T) {
-	dir := t.TempDir()
 	s := parseSite(t, sdSite)
-	b, err := openAddressBook(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := newAddressBook()
+	kept := map[string]ledger.Record{} // as a ledger has them
 	book := func() string {
 		var out []string
 		for id, a := range b.all() {
@@ -51,28 +47,39 @@ func TestAddressBook(t *testing.T) {
 		[]lease.NodeStatus{beating("n1", "10.9.0.1:9400"), beating("n2", ":9401"), beating("n3", ":9400"), beating("n4", "a/b:1")}, fac("fac1", "r01-a"))
 	step("silence", all, t0.Add(24*time.Hour), nil)
 	step("a silent node is not seen anew", all, t0.Add(24*time.Hour), []lease.NodeStatus{{Node: "n1", Agent: &lease.Hello{Advertise: "10.9.9.9:1"}}})
-	if err := b.save(); err != nil {
-		t.Fatal(err)
+	again := func(changes int) {
+		t.Helper()
+		news := b.news()
+		if len(news) != changes || len(b.news()) != 0 {
+			t.Errorf("%d changes, want %d: %+v", len(news), changes, news)
+		}
+		for _, r := range news {
+			if r.Data == nil {
+				delete(kept, r.ID)
+				continue
+			}
+			kept[r.ID] = r
+		}
+		b = newAddressBook()
+		if err := b.restore(slices.Collect(maps.Values(kept))); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if b, err = openAddressBook(dir); err != nil {
-		t.Fatal(err)
-	}
-	step("from the file", all, t0.Add(24*time.Hour), nil)
+	again(3)
+	step("from the ledger", all, t0.Add(24*time.Hour), nil)
 	step("the node moved", "fac1=10.8.0.1:9400 n1=10.9.0.7:9400 n2=10.9.0.2:9401", t0.Add(24*time.Hour), []lease.NodeStatus{beating("n1", "10.9.0.7:9400")})
 	step("another agent polls its device", "fac2=10.8.0.1:9400 n1=10.9.0.7:9400 n2=10.9.0.2:9401", t0.Add(25*time.Hour), nil, fac("fac2", "r01-a"))
+	again(3) // n1 moved, fac1 gone, fac2 new
 	step("the agent is long gone, nodes stay", "n1=10.9.0.7:9400 n2=10.9.0.2:9401", t0.Add(33*24*time.Hour), nil)
 	s = parseSite(t, strings.Replace(sdSite, "id: n2,", "id: n9,", 1))
 	step("n2 is no longer declared", "n1=10.9.0.7:9400", t0.Add(33*24*time.Hour), nil)
 }
 
-func TestAddressBookFiles(t *testing.T) {
+// TestAddressBookInLedger holds that the book is in the ledger when the registry
+// has ended, though nobody asked for targets, and that it is there at once when
+// the next one leads.
+func TestAddressBookInLedger(t *testing.T) {
 	dir := t.TempDir()
-	writeFile(t, dir, addressFile, "{")
-	b, err := openAddressBook(dir)
-	if err == nil || !strings.Contains(err.Error(), addressFile) || len(b.all()) != 0 {
-		t.Errorf("broken file: %v, %v", b.all(), err)
-	}
-	// A broken file keeps no registry from starting.
 	r := start(t, testConfig(dir), Deps{Site: parseSite(t, sdSite)})
 	if _, err := dial(t, r.grpc, "n1", &leasepb.Hello{Advertise: "10.9.0.1:9400"}).once(); err != nil {
 		t.Fatal(err)
@@ -80,18 +87,24 @@ func TestAddressBookFiles(t *testing.T) {
 	if err := r.stop(); err != nil {
 		t.Fatal(err)
 	}
-	// Nobody asked for targets: the book is written at the end.
-	data, err := os.ReadFile(filepath.Join(dir, addressFile))
-	if err != nil || !strings.Contains(string(data), `"n1":{"address":"10.9.0.1:9400","node":true`) {
-		t.Errorf("%s, %v", data, err)
+	r = start(t, testConfig(dir), Deps{Site: parseSite(t, sdSite)})
+	var groups []TargetGroup
+	r.get(t, "/api/v1/sd/agents", &groups)
+	if got := addresses(groups); got["n1"] != "10.9.0.1:9400" {
+		t.Errorf("targets %v", got)
 	}
-	writeFile(t, dir, addressFile, `{"n1":{"address":"file:///etc"},"n2":{"address":"10.9.0.2:9400","node":true}}`)
-	if b, err = openAddressBook(dir); err != nil || len(b.all()) != 1 || b.all()["n2"].Address != "10.9.0.2:9400" {
-		t.Errorf("a bad address: %v, %v", b.all(), err)
-	}
-	files, err := filepath.Glob(filepath.Join(dir, addressFile+".*"))
-	if err != nil || len(files) != 0 {
-		t.Errorf("left behind: %v, %v", files, err)
+}
+
+// TestAddressBookDamaged leaves out what is no address.
+func TestAddressBookDamaged(t *testing.T) {
+	b := newAddressBook()
+	err := b.restore([]ledger.Record{
+		{Kind: ledger.RecordAgent, ID: "n1", Data: []byte(`{"address":"file:///etc"}`)},
+		{Kind: ledger.RecordHold, ID: "manual", Data: []byte(`{"address":"10.9.0.3:9400"}`)},
+		{Kind: ledger.RecordAgent, ID: "n2", Data: []byte(`{"address":"10.9.0.2:9400","node":true}`)},
+	})
+	if err == nil || !strings.Contains(err.Error(), `agent "n1"`) || len(b.all()) != 1 || b.all()["n2"].Address != "10.9.0.2:9400" {
+		t.Errorf("book %v, %v", b.all(), err)
 	}
 }
 

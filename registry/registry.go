@@ -82,7 +82,7 @@ func New(cfg Config, deps Deps) (*Registry, error) {
 	if deps.Logger == nil {
 		deps.Logger = log.NewNopLogger()
 	}
-	r := &Registry{cfg: cfg, deps: deps, views: newViewCache()}
+	r := &Registry{act: untilDone, cfg: cfg, deps: deps, views: newViewCache(), known: newAddressBook()}
 	r.site.Store(deps.Site)
 	var err error
 	if r.guard, err = newGuard(&r.cfg); err != nil {
@@ -91,12 +91,9 @@ func New(cfg Config, deps Deps) (*Registry, error) {
 	if err := r.openStore(); err != nil {
 		return nil, err
 	}
-	if r.known, err = openAddressBook(cfg.Store.Dir); err != nil {
-		level.Warn(deps.Logger).Log("msg", "remembered addresses of agents not read, discovery starts empty", "err", err)
-	}
 	leaseDeps := lease.Deps{
 		Site: r.site.Load, Store: r.store, Logger: deps.Logger, Identity: r.identity,
-		Authorize: r.guard.authorizeBeat, Credentials: r.guard.credentials(),
+		Authorize: r.guard.authorizeBeat, Credentials: r.guard.credentials(), Lead: r.restoreAddresses,
 	}
 	if r.leader != nil {
 		leaseDeps.Leader = func() string {
@@ -114,8 +111,8 @@ func New(cfg Config, deps Deps) (*Registry, error) {
 }
 
 // Run takes beats on ln until ctx ends or the leadership is lost. It is one
-// actor: the leases stop first, then the book of addresses is written, then the
-// ledger is closed. It closes ln; a Registry runs once.
+// actor: what acts stops first, then the book of addresses is written, then the
+// leases stop, then the ledger is closed. It closes ln; a Registry runs once.
 func (r *Registry) Run(ctx context.Context, ln net.Listener) error {
 	if err := r.cfg.checkExposed(ln.Addr().String(), len(r.guard.tokens.Load().nodes) > 0); err != nil && ln.Addr().Network() == "tcp" {
 		return errors.Join(err, ln.Close(), r.Close())
@@ -126,7 +123,6 @@ func (r *Registry) Run(ctx context.Context, ln net.Listener) error {
 	kept.Go(func() { r.keepAddresses(keepCtx) })
 	kept.Go(func() { r.watchCabling(keepCtx) })
 	err := r.runLeases(ctx, ln)
-	r.refreshAddresses()
 	r.ended.Store(true)
 	stop()
 	kept.Wait()
@@ -137,11 +133,14 @@ func (r *Registry) Run(ctx context.Context, ln net.Listener) error {
 // and ended by Run, and ends before the leases do.
 func (r *Registry) Act(run func(context.Context) error) { r.act = run }
 
+// untilDone acts on nothing.
+func untilDone(ctx context.Context) error {
+	<-ctx.Done()
+	return nil
+}
+
 // runLeases runs the leases and, within their time, what acts on nodes.
 func (r *Registry) runLeases(ctx context.Context, ln net.Listener) error {
-	if r.act == nil {
-		return r.lease.Run(ctx, ln)
-	}
 	actCtx, stopActing := context.WithCancel(ctx)
 	defer stopActing()
 	leaseCtx, stopLeases := context.WithCancel(context.WithoutCancel(ctx))
@@ -149,6 +148,7 @@ func (r *Registry) runLeases(ctx context.Context, ln net.Listener) error {
 	acted := make(chan error, 1)
 	go func() {
 		acted <- r.act(actCtx)
+		r.noteAddresses() // a last time
 		stopLeases()
 	}()
 	err := r.lease.Run(leaseCtx, ln)

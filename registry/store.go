@@ -4,10 +4,8 @@ package registry
 
 import (
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"net/http"
-	"os"
 	"time"
 
 	"github.com/go-kit/log"
@@ -15,13 +13,8 @@ import (
 	promconfig "github.com/prometheus/common/config"
 
 	"github.com/rackpulse/rackpulse/config"
-	"github.com/rackpulse/rackpulse/lease"
 	"github.com/rackpulse/rackpulse/ledger"
 )
-
-// errSettling is the answer of discovery after a fail-over: an empty list would
-// take targets away that are still there.
-var errSettling = errors.New("this registry leads since a moment ago, and nodes have not come back to it yet")
 
 // OpenLedger opens the ledger that registry.yml names, without a registry: for a
 // backup or a restore. site is the site's id.
@@ -45,9 +38,6 @@ func (r *Registry) openStore() error {
 		}
 		r.store = bolt
 		return nil
-	}
-	if err := os.MkdirAll(r.cfg.Store.Dir, 0o700); err != nil {
-		return fmt.Errorf("make folder of addresses: %w", err)
 	}
 	etcd, err := openEtcd(&r.cfg, r.Site().ID, r.deps.Logger)
 	if err != nil {
@@ -82,30 +72,14 @@ func openEtcd(cfg *Config, site string, logger log.Logger) (*ledger.Etcd, error)
 	return ledger.OpenEtcd(opts)
 }
 
-// settling says whether agents are on their way from another registry.
-func (r *Registry) settling() bool {
-	if r.leader == nil {
-		return false
-	}
-	for _, n := range r.lease.Nodes() {
-		if n.State == lease.Restored {
-			return true
-		}
-	}
-	return false
-}
-
 // serveTargets answers a request of discovery once this registry knows; until
 // then Prometheus keeps the targets that it has.
 func (r *Registry) serveTargets(w http.ResponseWriter, list func() []TargetGroup) {
-	switch {
-	case !r.Ready():
+	if !r.Ready() {
 		writeError(w, http.StatusServiceUnavailable, r.notReady())
-	case r.settling():
-		writeError(w, http.StatusServiceUnavailable, errSettling)
-	default:
-		writeJSON(w, http.StatusOK, list())
+		return
 	}
+	writeJSON(w, http.StatusOK, list())
 }
 
 // serveBackup sends the whole ledger. It shows all that anybody ever did, so it

@@ -17,6 +17,7 @@ need scontrol slurm-client
 need munged munge
 need snmpd snmpd
 need /lib/nut/upsd nut-server
+need ip iproute2
 need ipmi_sim openipmi
 need journalctl systemd
 [[ -x /usr/lib/systemd/systemd-journal-remote || -x /lib/systemd/systemd-journal-remote ]] || want+=(systemd-journal-remote)

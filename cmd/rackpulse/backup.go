@@ -70,7 +70,7 @@ func (v *backupVerbs) backup(ctx context.Context, std stdio) (err error) {
 	if err != nil {
 		return fmt.Errorf("the backup broke off: %w", err)
 	}
-	fmt.Fprintf(std.out, "%s: %d nodes, %d open actions, %d events\n", v.file, n.Nodes, n.Intents, n.Events)
+	fmt.Fprintf(std.out, "%s: %d nodes, %d other records, %d open actions, %d events\n", v.file, n.Nodes, n.Records, n.Intents, n.Events)
 	return f.Sync()
 }
 
@@ -129,6 +129,6 @@ func (v *backupVerbs) restore(ctx context.Context, std stdio) error {
 	if err = errors.Join(err, store.Close()); err != nil {
 		return fmt.Errorf("restore %s: %w", v.file, err)
 	}
-	fmt.Fprintf(std.out, "restored %d nodes, %d open actions, %d events\n", n.Nodes, n.Intents, n.Events)
+	fmt.Fprintf(std.out, "restored %d nodes, %d other records, %d open actions, %d events\n", n.Nodes, n.Records, n.Intents, n.Events)
 	return nil
 }

@@ -6,6 +6,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -18,15 +19,17 @@ import (
 	"time"
 
 	"github.com/rackpulse/rackpulse/lease"
+	"github.com/rackpulse/rackpulse/registry"
 	"github.com/rackpulse/rackpulse/testtool"
 )
 
 // fleetNodes beat to the three registries; they stand in 25 racks.
 const fleetNodes = 200
 
-// trio are three registries over one etcd.
+// trio are three registries over one etcd, for racks of eight nodes n0000 and up.
 type trio struct {
 	*small
+	nodes     int
 	etcdArgs  []string
 	etcd      *process
 	web, beat [3]string
@@ -34,29 +37,26 @@ type trio struct {
 	log       *callLog
 }
 
-func startTrio(t *testing.T) *trio {
+// startTrio starts them; beats are taken on the address host, and lease is that
+// part of their configuration.
+func startTrio(t *testing.T, nodes int, host, lease string) *trio {
 	t.Helper()
-	c := &trio{small: prepareSmall(t, ""), log: &callLog{}}
+	c := &trio{small: prepareSmall(t, ""), nodes: nodes, log: &callLog{}}
 	hook := httptest.NewServer(c.log)
 	t.Cleanup(hook.Close)
 	client, peer := "http://"+freePort(t), "http://"+freePort(t)
 	c.etcdArgs = []string{"--data-dir=etcd", "--listen-client-urls=" + client, "--advertise-client-urls=" + client, "--listen-peer-urls=" + peer,
 		"--initial-advertise-peer-urls=" + peer, "--initial-cluster=default=" + peer, "--log-level=error"}
 	c.startEtcd()
-	var site strings.Builder
-	fmt.Fprintf(&site, "site: {id: trio}\nrooms: [{id: h}]\nrows: [{id: a, room: h}]\nracks: [{id: \"r[01-25]\", row: a}]\nnode_classes: [{id: plain, height_u: 1}]\nnodes:\n")
-	for r := range 25 {
-		fmt.Fprintf(&site, "- {id: \"n[%03d-%03d]\", rack: r%02d, u: 1, class: plain}\n", r*8, r*8+7, r+1)
-	}
-	c.write("site.yml", site.String())
+	c.write("site.yml", rackSite(nodes/8))
 	c.write("key", "0123456789")
 	c.write("token", "operator-0123456789\n")
 	c.write("tokens.yml", "- {token: operator-0123456789, role: operate, name: eve}\n- {token: reader-0123456789, role: read, name: prom}\n")
 	for i := range c.regs {
-		c.web[i], c.beat[i] = freePort(t), freePort(t)
-		c.write(fmt.Sprintf("reg%d.yml", i), fmt.Sprintf("site_file: site.yml\nadvertise: %q\nstore: {kind: etcd, endpoints: [%q], dir: dir%d}\ngrpc: {listen: %q, advertise: %q}\nauth: {tokens_file: tokens.yml}\n",
-			c.web[i], client, i, c.beat[i], c.beat[i])+
-			"lease: {beat_interval: 1s, ttl: 10s, cooldown: 10s}\n"+
+		c.web[i], c.beat[i] = freePort(t), host+strings.TrimPrefix(freePort(t), "127.0.0.1")
+		c.write(fmt.Sprintf("reg%d.yml", i), fmt.Sprintf("site_file: site.yml\nadvertise: %q\nstore: {kind: etcd, endpoints: [%q]}\ngrpc: {listen: %q, advertise: %q, allow_insecure: true}\nauth: {tokens_file: tokens.yml}\n",
+			c.web[i], client, c.beat[i], c.beat[i])+
+			"lease: "+lease+"\n"+
 			"actions: {mode: hard, witness: none, max_per_minute: 600, targets: [{action: webhook, url: '"+hook.URL+"', secret_file: key}]}\n")
 		c.startReg(i)
 	}
@@ -88,15 +88,19 @@ func (c *trio) leader(limit time.Duration) int {
 	return lead
 }
 
-// fleet starts the agents' own beaters, each with the three addresses.
-func (c *trio) fleet() {
+// fleet starts the agents' own beaters, each with the three addresses. change, if
+// set, changes one before it starts.
+func (c *trio) fleet(interval time.Duration, change func(n int, b *lease.Beater)) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	c.t.Cleanup(func() { cancel(); wg.Wait() })
-	for n := range fleetNodes {
+	for n := range c.nodes {
 		b := &lease.Beater{
-			Config:    lease.BeaterConfig{Node: fmt.Sprintf("n%03d", n), Addresses: []string{c.beat[n%3], c.beat[(n+1)%3], c.beat[(n+2)%3]}, BeatInterval: time.Second},
+			Config:    lease.BeaterConfig{Node: fmt.Sprintf("n%04d", n), Addresses: []string{c.beat[n%3], c.beat[(n+1)%3], c.beat[(n+2)%3]}, BeatInterval: interval},
 			Inventory: func() lease.Inventory { return lease.Inventory{Status: lease.Fresh, At: time.Now()} },
+		}
+		if change != nil {
+			change(n, b)
 		}
 		wg.Go(func() {
 			if err := b.Run(ctx); err != nil {
@@ -114,7 +118,7 @@ func (c *trio) allReady(limit time.Duration) {
 		if err != nil {
 			return err
 		}
-		if n := len(series(page, "rackpulse_lease_state", `state="READY"`)); n != fleetNodes {
+		if n := len(series(page, "rackpulse_lease_state", `state="READY"`)); n != c.nodes {
 			return fmt.Errorf("%d are", n)
 		}
 		return nil
@@ -160,7 +164,7 @@ func (c *trio) following(i, lead int) {
 		c.t.Errorf("nodes of the follower: %s", out)
 	}
 	out, err = exec.Command(binary(c.t), append(nodes, "--registry.url=http://"+c.web[lead])...).CombinedOutput()
-	if err != nil || strings.Count(string(out), "\n") != fleetNodes+1 {
+	if err != nil || strings.Count(string(out), "\n") != c.nodes+1 {
 		c.t.Errorf("nodes of the follower, with its leader: %v, %s", err, tail(string(out), 3))
 	}
 }
@@ -169,9 +173,12 @@ func (c *trio) following(i, lead int) {
 // registries: nobody is suspected, lost or acted on.
 func TestE2ERegistries(t *testing.T) {
 	afterMeasuring(t)
-	c := startTrio(t)
+	c := startTrio(t, fleetNodes, "127.0.0.1", "{beat_interval: 1s, ttl: 10s, cooldown: 10s}")
 	lead := c.leader(20 * time.Second)
-	c.fleet()
+	c.fleet(time.Second, func(n int, b *lease.Beater) {
+		hello := lease.Hello{Roles: []string{lease.RoleGPU}, Advertise: fmt.Sprintf("192.0.2.%d:9400", n)}
+		b.Hello = func() lease.Hello { return hello }
+	})
 	c.allReady(40 * time.Second)
 	c.following((lead+1)%3, lead)
 
@@ -192,7 +199,6 @@ func TestE2ERegistries(t *testing.T) {
 	}
 	c.allReady(40 * time.Second)
 	c.operator("breaker", "hold", "--reason=is etcd back?") // returns when it is written
-	c.operator("breaker", "reset", "manual", "--reason=it is")
 	c.unharmed("etcd away")
 
 	// The leader is killed.
@@ -201,8 +207,16 @@ func TestE2ERegistries(t *testing.T) {
 	<-c.regs[lead].done
 	second := c.leader(40 * time.Second)
 	leads := time.Since(killed)
+	// What must not be lost is there at once: the targets, and the hold.
+	if n := c.targets(); n != fleetNodes+1 {
+		t.Errorf("%d targets as soon as another registry led, want those of %d nodes and itself", n, fleetNodes)
+	}
+	if out := c.operator("breaker"); !strings.Contains(out, "is etcd back?") {
+		t.Errorf("the hold of all actions did not survive: %s", out)
+	}
 	c.allReady(40 * time.Second)
 	t.Logf("after kill -9 of the leader: another one led after %.1f s, all %d nodes were READY after %.1f s", leads.Seconds(), fleetNodes, time.Since(killed).Seconds())
+	c.operator("breaker", "reset", "manual", "--reason=it is")
 	c.unharmed("leader killed")
 	c.startReg(lead)
 	c.following(lead, second)
@@ -214,17 +228,7 @@ func TestE2ERegistries(t *testing.T) {
 	c.allReady(40 * time.Second)
 	t.Logf("after SIGSTOP of the leader: another one led and all were READY after %.1f s", time.Since(stopped).Seconds())
 	c.regs[second].signal(syscall.SIGCONT)
-	c.eventually(15*time.Second, "the former leader ends", func() error {
-		select {
-		case <-c.regs[second].done:
-			return nil
-		default:
-			return fmt.Errorf("it runs")
-		}
-	})
-	if len(c.regs[second].said("leadership lost")) == 0 {
-		t.Error("the former leader did not say why it ended")
-	}
+	c.deposed(second)
 	c.unharmed("leader stopped")
 
 	// The ledger goes into a file and from there into a bolt.
@@ -239,6 +243,42 @@ func TestE2ERegistries(t *testing.T) {
 	}
 	if out := refuses(t, c.dir, "registry", "restore", file, "--config.file=bolt.yml"); !strings.Contains(out, "the ledger is not empty") {
 		t.Errorf("restore again: %s", out)
+	}
+}
+
+// targets is how many targets discovery names.
+func (c *trio) targets() int {
+	c.t.Helper()
+	req, err := http.NewRequestWithContext(c.t.Context(), http.MethodGet, c.stack.registry+"/api/v1/sd/agents", nil)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer reader-0123456789")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var groups []registry.TargetGroup
+	if err := json.NewDecoder(resp.Body).Decode(&groups); err != nil {
+		c.t.Fatalf("targets: %s, %v", resp.Status, err)
+	}
+	return len(groups)
+}
+
+// deposed waits until a registry that led has ended, and said why.
+func (c *trio) deposed(i int) {
+	c.t.Helper()
+	c.eventually(20*time.Second, "the former leader ends", func() error {
+		select {
+		case <-c.regs[i].done:
+			return nil
+		default:
+			return fmt.Errorf("it runs")
+		}
+	})
+	if len(c.regs[i].said("leadership lost")) == 0 {
+		c.t.Error("the former leader did not say why it ended")
 	}
 }
 
