@@ -33,10 +33,10 @@ func (p *Pack) Build(limits Limits) (map[string][]byte, error) {
 	b := &builder{pack: p, limits: limits}
 	groups, err := b.groups()
 	if err != nil {
-		return nil, err
+		return nil, flatten(err)
 	}
 	if err := p.checkInhibitions(groups); err != nil {
-		return nil, err
+		return nil, flatten(err)
 	}
 	out := map[string][]byte{generatedDir + "inhibit.yml": renderInhibit(p.inhibitions())}
 	for _, g := range groups {

@@ -4,8 +4,17 @@ package rules
 
 import (
 	"errors"
+	"fmt"
+	"maps"
+	"regexp"
 	"slices"
 	"strings"
+	"time"
+)
+
+var (
+	idPattern    = regexp.MustCompile(`^[a-z][a-z0-9-]*$`)
+	alertPattern = regexp.MustCompile(`^[A-Z][A-Za-z0-9]*$`)
 )
 
 var (
@@ -47,17 +56,17 @@ func (p *Pack) checkSignal(s *signal) error {
 	_, known := p.levels[s.Level]
 	switch {
 	case !namePattern.MatchString(s.Name):
-		return s.at.errorf("signal name %q: want lower case letters, digits and _", s.Name)
+		return s.at.key("name").errorf("signal name %q: want lower case letters, digits and _", s.Name)
 	case !known:
-		return s.at.errorf("signal %s: unknown level %q", s.Name, s.Level)
+		return s.at.key("level").errorf("signal %s: unknown level %q%s", s.Name, s.Level, near(s.Level, keysOf(p.levels)))
 	case (s.Metric == "") == (s.Expr == ""):
 		return s.at.errorf("signal %s: want one of metric and expr", s.Name)
 	case s.Description == "" || s.Unit == "":
 		return s.at.errorf("signal %s: description and unit are required", s.Name)
 	case s.Metric != "" && (s.Aggregate == nil || !slices.Contains(aggregates, s.Aggregate.Fn)):
-		return s.at.errorf("signal %s: a metric needs aggregate.fn, one of %s", s.Name, strings.Join(aggregates, " "))
+		return s.at.key("aggregate", "fn").errorf("signal %s: a metric needs aggregate.fn, one of %s", s.Name, strings.Join(aggregates, " "))
 	case s.Expr != "" && (s.Aggregate != nil || s.Window != nil):
-		return s.at.errorf("signal %s: aggregate and window belong to a metric", s.Name)
+		return s.at.key("expr").errorf("signal %s: aggregate and window belong to a metric, not to expr", s.Name)
 	}
 	return errors.Join(p.checkMissing(s), checkThreshold(s))
 }
@@ -66,11 +75,11 @@ func (p *Pack) checkMissing(s *signal) error {
 	_, covered := p.signals[s.CoveredBy]
 	switch {
 	case s.CoveredBy != "" && !covered:
-		return s.at.errorf("signal %s: covered_by names no signal: %q", s.Name, s.CoveredBy)
+		return s.at.key("covered_by").errorf("signal %s: covered_by names no signal: %q%s", s.Name, s.CoveredBy, near(s.CoveredBy, keysOf(p.signals)))
 	case s.Missing != "" && s.Missing != "ok" && s.Missing != "unknown":
-		return s.at.errorf("signal %s: missing is %q, want ok or unknown", s.Name, s.Missing)
+		return s.at.key("missing").errorf("signal %s: missing is %q, want ok or unknown", s.Name, s.Missing)
 	case s.Missing == "unknown" && s.Op != "" && s.CoveredBy == "":
-		return s.at.errorf("signal %s: has series only while true, so missing: unknown needs covered_by", s.Name)
+		return s.at.key("missing").errorf("signal %s: has series only while true, so missing: unknown needs covered_by", s.Name)
 	}
 	return nil
 }
@@ -81,7 +90,7 @@ func checkThreshold(s *signal) error {
 	case s.Op == "" && (raise || clear):
 		return s.at.errorf("signal %s: raise and clear need op", s.Name)
 	case s.Op != "" && !slices.Contains(operators, s.Op):
-		return s.at.errorf("signal %s: unknown op %q", s.Name, s.Op)
+		return s.at.key("op").errorf("signal %s: unknown op %q, want one of %s", s.Name, s.Op, strings.Join(operators, " "))
 	case s.Op != "" && (s.Raise != nil) == (s.RaiseLimit != ""):
 		return s.at.errorf("signal %s: want one of raise and raise_limit", s.Name)
 	case s.Clear != nil && s.ClearLimit != "":
@@ -97,15 +106,15 @@ func (p *Pack) checkAlert(a *alert) error {
 	case a.Alert == "":
 		return a.at.errorf("alert without a name")
 	case !level:
-		return a.at.errorf("alert %s: unknown level %q", a.Alert, a.Level)
+		return a.at.key("level").errorf("alert %s: unknown level %q%s", a.Alert, a.Level, near(a.Level, keysOf(p.levels)))
 	case (a.Signal == "") == (a.Expr == ""):
 		return a.at.errorf("alert %s: want one of signal and expr", a.Alert)
 	case a.Signal != "" && !known:
-		return a.at.errorf("alert %s: unknown signal %q", a.Alert, a.Signal)
+		return a.at.key("signal").errorf("alert %s: unknown signal %q%s", a.Alert, a.Signal, near(a.Signal, keysOf(p.signals)))
 	case a.Severity != "none" && !slices.Contains(severities, a.Severity):
-		return a.at.errorf("alert %s: unknown severity %q", a.Alert, a.Severity)
+		return a.at.key("severity").errorf("alert %s: unknown severity %q, want one of %s none", a.Alert, a.Severity, strings.Join(severities, " "))
 	case !slices.Contains(teams, a.Team):
-		return a.at.errorf("alert %s: unknown team %q", a.Alert, a.Team)
+		return a.at.key("team").errorf("alert %s: unknown team %q, want one of %s", a.Alert, a.Team, strings.Join(teams, " "))
 	case a.Summary == "" || a.Cause == "" || a.Description == "":
 		return a.at.errorf("alert %s: summary, cause and description are required", a.Alert)
 	}
@@ -118,34 +127,42 @@ func (p *Pack) checkSpec(c *spec) error {
 	switch {
 	case c.ID == "" || c.Alert == "" || c.Title == "":
 		return c.at.errorf("a correlation needs id, title and alert")
-	case !okAt || !okLevel:
-		return c.at.errorf("correlation %s: unknown level %q or %q", c.ID, c.At, c.Level)
-	case !slices.Contains(severities, c.Severity) || !slices.Contains(teams, c.Team):
-		return c.at.errorf("correlation %s: severity %q or team %q is unknown", c.ID, c.Severity, c.Team)
+	case !idPattern.MatchString(c.ID):
+		return c.at.key("id").errorf("correlation id %q: want lower case letters, digits and -", c.ID)
+	case !alertPattern.MatchString(c.Alert):
+		return c.at.key("alert").errorf("correlation %s: alert %q: want letters and digits, like CoolingFault", c.ID, c.Alert)
+	case !okAt:
+		return c.at.key("at").errorf("correlation %s: unknown level %q%s", c.ID, c.At, near(c.At, keysOf(p.levels)))
+	case !okLevel:
+		return c.at.key("level").errorf("correlation %s: unknown level %q%s", c.ID, c.Level, near(c.Level, keysOf(p.levels)))
+	case !slices.Contains(severities, c.Severity):
+		return c.at.key("severity").errorf("correlation %s: unknown severity %q, want one of %s", c.ID, c.Severity, strings.Join(severities, " "))
+	case !slices.Contains(teams, c.Team):
+		return c.at.key("team").errorf("correlation %s: unknown team %q, want one of %s", c.ID, c.Team, strings.Join(teams, " "))
 	case c.Summary == "" || c.Cause == "" || c.Description == "" || c.Explain.Verdict == "":
 		return c.at.errorf("correlation %s: summary, cause, description and explain.verdict are required", c.ID)
 	case len(c.Branches) == 0:
 		return c.at.errorf("correlation %s: no branches", c.ID)
 	}
-	return errors.Join(p.checkBranches(c, at), p.checkGroup(c))
+	return errors.Join(p.checkBranches(c, at), p.checkGroup(c), p.checkSuppresses(c))
 }
 
 func (p *Pack) checkBranches(c *spec, at level) error {
-	spread := ""
-	if c.Group != nil {
-		spread = c.Group.Spread
+	if err := p.ofLevel(c.at.key("hold"), c, "hold", c.Hold, c.At); c.Hold != "" && err != nil {
+		return err
 	}
-	for key, name := range map[string]string{"hold": c.Hold, "group.spread": spread} {
-		if s := p.signals[name]; name != "" && (s == nil || s.Level != c.At) {
-			return c.at.errorf("correlation %s: %s %q is no signal of level %s", c.ID, key, name, c.At)
+	names := map[string]bool{}
+	for i, b := range c.Branches {
+		where := c.at.key("branches", i)
+		if b.Name == "" || names[b.Name] {
+			return where.key("name").errorf("correlation %s: branch %q needs a name of its own", c.ID, b.Name)
 		}
-	}
-	for _, b := range c.Branches {
-		if s := p.signals[b.Symptom]; s == nil || s.Level != c.At {
-			return c.at.errorf("correlation %s, branch %s: symptom %q is no signal of level %s", c.ID, b.Name, b.Symptom, c.At)
+		names[b.Name] = true
+		if err := p.ofLevel(where.key("symptom"), c, "symptom of branch "+b.Name, b.Symptom, c.At); err != nil {
+			return err
 		}
-		for _, cause := range b.Causes {
-			if err := p.checkCause(c, cause, at); err != nil {
+		for j, cause := range b.Causes {
+			if err := p.checkCause(where.key("causes", j), c, cause, at); err != nil {
 				return err
 			}
 		}
@@ -153,64 +170,147 @@ func (p *Pack) checkBranches(c *spec, at level) error {
 	return nil
 }
 
-func (p *Pack) checkCause(c *spec, cause cause, at level) error {
+// ofLevel holds that a key names a signal of a level.
+func (p *Pack) ofLevel(where position, c *spec, key, name, level string) error {
+	switch s := p.signals[name]; {
+	case s == nil:
+		return where.errorf("correlation %s: %s: unknown signal %q%s", c.ID, key, name, near(name, keysOf(p.signals)))
+	case s.Level != level && p.levels[s.Level].Name != "": // else it is told of the signal
+		return where.errorf("correlation %s: %s: signal %s is of level %s, want one of level %s", c.ID, key, name, s.Level, level)
+	}
+	return nil
+}
+
+func (p *Pack) checkCause(where position, c *spec, cause cause, at level) error {
 	s := p.signals[cause.Signal]
 	switch {
 	case s == nil:
-		return c.at.errorf("correlation %s: unknown signal %q", c.ID, cause.Signal)
+		return where.key("signal").errorf("correlation %s: unknown signal %q%s", c.ID, cause.Signal, near(cause.Signal, keysOf(p.signals)))
 	case !slices.Contains(roles, cause.Role):
-		return c.at.errorf("correlation %s, cause %s: unknown role %q", c.ID, cause.Signal, cause.Role)
+		return where.key("role").errorf("correlation %s, cause %s: unknown role %q, want one of %s", c.ID, cause.Signal, cause.Role, strings.Join(roles, " "))
 	case cause.Weight <= 0 || cause.Weight > 1:
-		return c.at.errorf("correlation %s, cause %s: weight %g is not in 0..1", c.ID, cause.Signal, cause.Weight)
+		return where.key("weight").errorf("correlation %s, cause %s: weight %g is not in 0..1", c.ID, cause.Signal, cause.Weight)
+	case cause.Lead < 0:
+		return where.key("lead").errorf("correlation %s, cause %s: lead %s is negative", c.ID, cause.Signal, time.Duration(cause.Lead))
 	}
 	if _, err := joinLabels(at, p.levels[s.Level]); err != nil {
-		return c.at.errorf("correlation %s, cause %s: %v", c.ID, cause.Signal, err)
+		return where.key("signal").errorf("correlation %s, cause %s: %v", c.ID, cause.Signal, err)
 	}
 	return nil
 }
 
 func (p *Pack) checkGroup(c *spec) error {
-	g := c.Group
+	g, where := c.Group, c.at.key("group")
 	if g == nil {
 		if c.Level != c.At {
-			return c.at.errorf("correlation %s: level %s differs from at %s, so it needs group", c.ID, c.Level, c.At)
+			return c.at.key("level").errorf("correlation %s: level %s differs from at %s, so it needs group", c.ID, c.Level, c.At)
 		}
 		return nil
 	}
 	if _, ok := p.edge(c.At, c.Level); !ok {
-		return c.at.errorf("correlation %s: no edge from %s to %s", c.ID, c.At, c.Level)
+		return c.at.key("level").errorf("correlation %s: no edge from %s to %s in %s", c.ID, c.At, c.Level, contractFile)
 	}
-	switch {
-	case p.signals[g.Of] == nil || p.signals[g.Of].Level != c.At:
-		return c.at.errorf("correlation %s: group.of %q is no signal of level %s", c.ID, g.Of, c.At)
-	case g.Supporting != nil && (p.signals[g.Supporting.Signal] == nil || p.signals[g.Supporting.Signal].Level != c.Level):
-		return c.at.errorf("correlation %s: group.supporting is no signal of level %s", c.ID, c.Level)
-	case g.Contradicting != nil && (p.signals[g.Contradicting.Signal] == nil || p.signals[g.Contradicting.Signal].Level != c.At):
-		return c.at.errorf("correlation %s: group.contradicting is no signal of level %s", c.ID, c.At)
-	case g.Alone.Alert == "" || g.Companion == "":
-		return c.at.errorf("correlation %s: group.alone.alert and group.companion are required", c.ID)
+	if g.Alone.Alert == "" || g.Companion == "" {
+		return where.errorf("correlation %s: group.alone.alert and group.companion are required", c.ID)
+	}
+	err := p.ofLevel(where.key("of"), c, "group.of", g.Of, c.At)
+	if g.Supporting != nil {
+		err = errors.Join(err, p.ofLevel(where.key("supporting", "signal"), c, "group.supporting", g.Supporting.Signal, c.Level))
+	}
+	if g.Contradicting != nil {
+		err = errors.Join(err, p.ofLevel(where.key("contradicting", "signal"), c, "group.contradicting", g.Contradicting.Signal, c.At))
+	}
+	if g.Spread != "" {
+		err = errors.Join(err, p.ofLevel(where.key("spread"), c, "group.spread", g.Spread, c.At))
+	}
+	return err
+}
+
+// checkSuppresses holds that each label of equal is one that the correlation's
+// alerts have.
+func (p *Pack) checkSuppresses(c *spec) error {
+	for i, s := range c.Suppresses {
+		where := c.at.key("suppresses", i)
+		if s.Alert == "" || len(s.Equal) == 0 {
+			return where.errorf("correlation %s: suppresses needs alert and equal", c.ID)
+		}
+		have := p.levels[c.Level].Labels
+		if c.Group != nil {
+			have = union(have, union(p.levels[c.At].Labels, "device")...)
+		}
+		for j, l := range s.Equal {
+			if !slices.Contains(have, l) {
+				return where.key("equal", j).errorf("correlation %s: %s has no label %q to compare, only %s", c.ID, c.Alert, l, strings.Join(have, ", "))
+			}
+		}
+		if !slices.Contains(s.Equal, "site") {
+			return where.key("equal").errorf("correlation %s: equal lacks site, so a cause would mute %s of other sites", c.ID, s.Alert)
+		}
 	}
 	return nil
 }
 
 func (p *Pack) checkTests(f *file) error {
 	c := f.Correlation
-	for _, b := range c.Branches {
+	for i, b := range c.Branches {
 		if !slices.ContainsFunc(f.Tests, func(t fixture) bool { return t.Branch == b.Name }) {
-			return c.at.errorf("correlation %s: branch %s has no test", c.ID, b.Name)
+			return c.at.key("branches", i, "name").errorf("correlation %s: branch %s has no test", c.ID, b.Name)
 		}
 	}
 	for _, t := range f.Tests {
 		if !slices.ContainsFunc(c.Branches, func(b branch) bool { return b.Name == t.Branch }) {
-			return t.at.errorf("test %q: unknown branch %q", t.Name, t.Branch)
+			return t.at.key("branch").errorf("test %q: unknown branch %q", t.Name, t.Branch)
 		}
-		for _, in := range t.Inputs {
-			for _, name := range in.Of {
+		if t.At <= 0 {
+			return t.at.errorf("test %q: at must say when the alert is there, like 10m", t.Name)
+		}
+		for i, in := range t.Inputs {
+			for j, name := range in.Of {
 				if p.signals[name] == nil {
-					return t.at.errorf("test %q: unknown signal %q", t.Name, name)
+					return t.at.key("inputs", i, "of", j).errorf("test %q: unknown signal %q%s", t.Name, name, near(name, keysOf(p.signals)))
 				}
 			}
 		}
 	}
 	return nil
+}
+
+func keysOf[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+
+// near proposes the known name that is most like a wrong one.
+func near(wrong string, known []string) string {
+	best, least := "", len(wrong)/2+1
+	for _, name := range known {
+		if d := distance(wrong, name); d < least {
+			best, least = name, d
+		}
+	}
+	if best == "" {
+		return ""
+	}
+	return fmt.Sprintf("; did you mean %s?", best)
+}
+
+// distance is how many letters must be put in, taken out or changed to make b of a.
+func distance(a, b string) int {
+	if len(a) > 100 || len(b) > 100 {
+		return len(a) + len(b)
+	}
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			change := diagonal
+			if a[i] != b[j] {
+				change++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(change, row[j]+1, diagonal+1)
+		}
+	}
+	return row[len(b)]
 }

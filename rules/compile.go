@@ -83,7 +83,7 @@ func (b *builder) order() ([]*signal, error) {
 	visit = func(s *signal) error {
 		switch state[s.Name] {
 		case 1:
-			return s.at.errorf("signal %s refers to itself", s.Name)
+			return s.source().errorf("signal %s refers to itself", s.Name)
 		case 2:
 			return nil
 		}
@@ -91,7 +91,7 @@ func (b *builder) order() ([]*signal, error) {
 		for _, name := range refs(s.Expr) {
 			next := b.pack.signals[name]
 			if next == nil {
-				return s.at.errorf("signal %s: unknown signal %q", s.Name, name)
+				return s.source().errorf("signal %s: unknown signal %q%s", s.Name, name, near(name, keysOf(b.pack.signals)))
 			}
 			if err := visit(next); err != nil {
 				return err
@@ -118,9 +118,17 @@ func (b *builder) signal(s *signal) (rule, error) {
 		base, err = b.latch(s, base)
 	}
 	if err != nil {
-		return rule{}, s.at.errorf("signal %s: %v", s.Name, err)
+		return rule{}, s.source().errorf("signal %s: %v", s.Name, err)
 	}
-	return b.record(series(s.Level, s.Name), base, s.at)
+	return b.record(series(s.Level, s.Name), base, s.source())
+}
+
+// source is the place of the signal's metric or expression.
+func (s *signal) source() position {
+	if s.Expr != "" {
+		return s.at.key("expr")
+	}
+	return s.at.key("metric")
 }
 
 // base returns the signal's values, before the threshold where that cannot be
@@ -134,7 +142,7 @@ func (b *builder) base(s *signal) (string, error) {
 		}
 		expr, err := promParser.ParseExpr(text)
 		if err != nil {
-			return "", err
+			return "", errors.New(faultIn(text, err))
 		}
 		if hasRaw(expr) {
 			return by("max", l.Labels, text), nil
@@ -251,9 +259,21 @@ func (b *builder) latch(s *signal, base string) (string, error) {
 func (b *builder) record(name, expr string, at position) (rule, error) {
 	pretty, err := format(expr)
 	if err != nil {
-		return rule{}, at.errorf("%s: %v\n%s", name, err, expr)
+		return rule{}, at.errorf("%s: %s", name, faultIn(expr, err))
 	}
 	return rule{record: name, expr: pretty}, nil
+}
+
+// faultIn says what is wrong with an expression and where in its text, which is
+// that of the file with signals and limits written out.
+func faultIn(expr string, err error) string {
+	list, ok := err.(parser.ParseErrors)
+	if !ok || len(list) == 0 {
+		return err.Error()
+	}
+	at := min(max(int(list[0].PositionRange.Start), 0), len(expr))
+	before, after := expr[max(at-30, 0):at], expr[at:min(at+30, len(expr))]
+	return fmt.Sprintf("%v, here: %q", list[0].Err, strings.Join(strings.Fields(before+" <!> "+after), " "))
 }
 
 // format parses an expression and prints it in the canonical layout.

@@ -72,7 +72,7 @@ func guarded(name string, labelNames ...string) string {
 func (p *Pack) selector(name string, extra ...string) (string, error) {
 	s := p.signals[name]
 	if s == nil {
-		return "", fmt.Errorf("unknown signal %q", name)
+		return "", fmt.Errorf("unknown signal %q%s", name, near(name, keysOf(p.signals)))
 	}
 	l := p.levels[s.Level]
 	for _, e := range extra {
@@ -91,7 +91,7 @@ func (b *builder) limit(key string) (float64, error) {
 	if v, ok := b.pack.contract.Limits[key]; ok {
 		return v, nil
 	}
-	return 0, fmt.Errorf("unknown limit %q", key)
+	return 0, fmt.Errorf("unknown limit %q%s", key, near(key, append(b.limits.Keys(), keysOf(b.pack.contract.Limits)...)))
 }
 
 func number(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
@@ -131,7 +131,7 @@ func refs(text string) []string {
 func addGuards(selector string, labelNames []string) (string, error) {
 	expr, err := promParser.ParseExpr(selector)
 	if err != nil {
-		return "", err
+		return "", errors.New(faultIn(selector, err))
 	}
 	vs, ok := expr.(*parser.VectorSelector)
 	if !ok {

@@ -3,6 +3,7 @@
 package rules
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -15,6 +16,7 @@ type inhibition struct {
 	sources []string
 	target  string
 	equal   []string
+	at      position
 }
 
 // inhibitions derives the inhibition rules of all correlations. A parent's alert
@@ -28,15 +30,16 @@ func (p *Pack) inhibitions() []inhibition {
 		if c.Group != nil {
 			out = append(out, inhibition{
 				name: "rackpulse/" + c.ID + "/" + c.Group.Alone.Alert, sources: []string{c.Group.Companion},
-				target: c.Group.Alone.Alert, equal: at.Join,
+				target: c.Group.Alone.Alert, equal: at.Join, at: c.at.key("group", "alone", "alert"),
 			})
 		}
-		for _, s := range c.Suppresses {
+		for i, s := range c.Suppresses {
 			sources := []string{c.Alert}
 			if c.Group != nil && !contains(p.levels[c.Level].Labels, s.Equal) {
 				sources = []string{c.Group.Companion, c.Group.Alone.Alert}
 			}
-			out = append(out, inhibition{name: "rackpulse/" + c.ID + "/" + s.Alert, sources: sources, target: s.Alert, equal: s.Equal})
+			out = append(out, inhibition{name: "rackpulse/" + c.ID + "/" + s.Alert, sources: sources, target: s.Alert, equal: s.Equal,
+				at: c.at.key("suppresses", i, "alert")})
 		}
 	}
 	return out
@@ -64,16 +67,46 @@ func renderInhibit(list []inhibition) []byte {
 	return []byte(b.String())
 }
 
-// checkInhibitions holds that every suppressed alert exists.
+// checkInhibitions holds that every suppressed alert exists, and that none comes
+// round to mute the alert that mutes it.
 func (p *Pack) checkInhibitions(groups []ruleGroup) error {
-	for _, in := range p.inhibitions() {
+	exists := map[string]bool{}
+	for _, g := range groups {
+		for _, r := range g.rules {
+			exists[r.alert] = true
+		}
+	}
+	list := p.inhibitions()
+	mutes := map[string][]string{}
+	for _, in := range list {
+		for _, source := range in.sources {
+			mutes[source] = append(mutes[source], in.target)
+		}
+	}
+	var errs []error
+	for _, in := range list {
 		for _, name := range append(slices.Clone(in.sources), in.target) {
-			if !slices.ContainsFunc(groups, func(g ruleGroup) bool {
-				return slices.ContainsFunc(g.rules, func(r rule) bool { return r.alert == name })
-			}) {
-				return fmt.Errorf("%s: there is no alert %s", in.name, name)
+			if !exists[name] {
+				errs = append(errs, in.at.errorf("%s: there is no alert %s%s", in.name, name, near(name, keysOf(exists))))
+			}
+		}
+		for _, source := range in.sources {
+			if reaches(mutes, in.target, source, map[string]bool{}) {
+				errs = append(errs, in.at.errorf("%s: %s mutes %s, which mutes it in turn: when both fire nobody is told", in.name, source, in.target))
 			}
 		}
 	}
-	return nil
+	return errors.Join(errs...)
+}
+
+// reaches says whether an alert mutes another, by itself or through others.
+func reaches(mutes map[string][]string, from, to string, seen map[string]bool) bool {
+	if from == to {
+		return true
+	}
+	if seen[from] {
+		return false
+	}
+	seen[from] = true
+	return slices.ContainsFunc(mutes[from], func(next string) bool { return reaches(mutes, next, to, seen) })
 }

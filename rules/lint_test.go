@@ -68,7 +68,7 @@ func TestLintJoins(t *testing.T) {
 		{"the many side does not count", "record", `max by (rack_id) (a{rack_id!=""}) / on (rack_id) group_left () b{rack_id!=""}`, []string{"f.yml:4:13 C003"}},
 		{"own past", "record", `a >= 1.3 * (a offset 5m)`, nil},
 		{"other series without on", "record", `a - b`, []string{"f.yml:4:13 C003"}},
-		{"info is experimental", "alert", `info(a)`, []string{"f.yml:4:13 C000"}},
+		{"info is experimental", "record", `info(a)`, []string{"f.yml:4:13 C005"}},
 		{"syntax", "alert", `a and on (rack_id`, []string{"f.yml:4:30 C000"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) { want(t, lint(t, one(tc.kind, tc.expr), nil), tc.want...) })
@@ -100,12 +100,12 @@ func TestLintPlaces(t *testing.T) {
 func TestLintYAML(t *testing.T) {
 	want(t, lint(t, map[string]string{"f.yml": "groups:\n- name: g\n  rules:\n  - alert: [\n"}, nil), "f.yml:4:1 C000")
 	want(t, lint(t, map[string]string{"f.yml": "groups:\n- name: g\n  rules:\n  - alert: X\n"}, nil), "f.yml:4:5 C000")
-	want(t, lint(t, map[string]string{"f.yml": "groups:\n- name: g\n  rules:\n  - {alert: X, expr: up, for: 5 minutes}\n"}, nil), "f.yml:4:31 C000")
+	want(t, lint(t, map[string]string{"f.yml": "groups:\n- name: g\n  rules:\n  - {alert: X, expr: up<1, for: 5 minutes}\n"}, nil), "f.yml:4:33 C000")
 	want(t, lint(t, map[string]string{"f.yml": ""}, nil))
 }
 
 func TestLintDuplicates(t *testing.T) {
-	rule := "groups:\n- name: g\n  rules:\n  - {record: x, expr: up}\n  - {record: x, expr: up, labels: {a: b}}\n  - {alert: x, expr: up}\n"
+	rule := "groups:\n- name: g\n  rules:\n  - {record: x, expr: up}\n  - {record: x, expr: up, labels: {a: b}}\n  - {alert: x, expr: up == 0}\n"
 	want(t, lint(t, map[string]string{"a.yml": rule}, nil))
 	want(t, lint(t, map[string]string{"a.yml": rule, "b.yml": "groups:\n- name: h\n  rules:\n  - {record: x, expr: up}\n"}, nil), "b.yml:4:14 C016")
 }
@@ -127,10 +127,10 @@ func TestLintMetrics(t *testing.T) {
 const causes = `groups:
 - name: g
   rules:
-  - {alert: Cause, expr: 'c{rack_id!=""}', for: 1m}
-  - {alert: Loose, expr: 'max by (rack_id) (c)', for: 1m}
-  - {alert: Late, expr: 's', for: 1m45s}
-  - {alert: Early, expr: 's', for: 1m44s}
+  - {alert: Cause, expr: 'c{rack_id!=""} > 0', for: 1m}
+  - {alert: Loose, expr: 'max by (rack_id) (c) > 0', for: 1m}
+  - {alert: Late, expr: 's > 0', for: 1m45s}
+  - {alert: Early, expr: 's > 0', for: 1m44s}
 `
 
 func TestLintInhibitions(t *testing.T) {

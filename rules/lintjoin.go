@@ -88,7 +88,8 @@ func providers(node parser.Node, label string) []provider {
 	case *parser.VectorSelector:
 		return []provider{{node: n, label: label}}
 	case *parser.AggregateExpr:
-		if slices.Contains(n.Grouping, label) == n.Without {
+		picks := n.Op == parser.TOPK || n.Op == parser.BOTTOMK // they keep all labels
+		if !picks && slices.Contains(n.Grouping, label) == n.Without {
 			return []provider{{node: n, label: label, gone: true}}
 		}
 		return providers(n.Expr, label)
@@ -111,6 +112,9 @@ func callProviders(n *parser.Call, label string) []provider {
 		if pattern := literal(n.Args[4]); pattern == "(.+)" || pattern == "([^.]+).*" {
 			return providers(n.Args[0], literal(n.Args[3]))
 		}
+		return []provider{{node: n, label: label}}
+	}
+	if n.Func.Name == "label_join" && literal(n.Args[1]) == label {
 		return []provider{{node: n, label: label}}
 	}
 	var out []provider

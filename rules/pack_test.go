@@ -47,9 +47,9 @@ func edited(t *testing.T, file, old, replacement string) fs.FS {
 // TestBadSpecs holds that a mistake is refused with its file and line.
 func TestBadSpecs(t *testing.T) {
 	for _, tc := range []struct{ name, file, old, replacement, want string }{
-		{"unknown key", "load-heat.yml", "  severity: info", "  severity: info\n  colour: red", `load-heat.yml:22: unknown key "colour"`},
-		{"unknown level", "load-heat.yml", "    level: node", "    level: shelf", `load-heat.yml:2: signal gpus_hot_busy: unknown level "shelf"`},
-		{"unknown signal in an expression", "load-heat.yml", `{{signal "inlet"}} <=`, `{{signal "outlet"}} <=`, `load-heat.yml:7: signal inlet_normal: unknown signal "outlet"`},
+		{"unknown key", "load-heat.yml", "  severity: info", "  severity: info\n  colour: red", `load-heat.yml:22:3: unknown key "colour"`},
+		{"unknown level", "load-heat.yml", "    level: node", "    level: shelf", `load-heat.yml:3:12: signal gpus_hot_busy: unknown level "shelf"`},
+		{"unknown signal in an expression", "load-heat.yml", `{{signal "inlet"}} <=`, `{{signal "outlet"}} <=`, `load-heat.yml:11:11: signal inlet_normal: unknown signal "outlet"; did you mean inlet?`},
 		{"unknown signal as a cause", "load-heat.yml", "{signal: inlet_normal", "{signal: inlet_cold", `unknown signal "inlet_cold"`},
 		{"unknown limit", "load-heat.yml", "gpu.default.busy_utilisation_percent", "gpu.default.bored", `unknown limit "gpu.default.bored"`},
 		{"unknown role", "load-heat.yml", "role: required", "role: needed", `unknown role "needed"`},
@@ -57,17 +57,17 @@ func TestBadSpecs(t *testing.T) {
 		{"no text", "load-heat.yml", "  title: Heat from load\n", "", "a correlation needs id, title and alert"},
 		{"no test", "load-heat.yml", "  - name: load\n    branch: load\n    at", "  - name: load\n    branch: lode\n    at", "branch load has no test"},
 		{"placeholder without values", "load-heat.yml", "over: {rack: [r01]", "over: {shelf: [r01]", "placeholder <rack> has no values"},
-		{"bad duration", "load-heat.yml", "for: 1m", "for: 1 minute", "load-heat.yml: "},
-		{"bad expression", "load-heat.yml", "count by (site, rack_id, node) (", "count by (site, rack_id, node) ((", "load-heat.yml:2: signal gpus_hot_busy"},
+		{"bad duration", "load-heat.yml", "for: 1m", "for: 1 minute", `load-heat.yml:28:8: want a duration such as 90s or 5m, got "1 minute"`},
+		{"bad expression", "load-heat.yml", "count by (site, rack_id, node) (", "count by (site, rack_id, node) ((", "load-heat.yml:6:11: signal gpus_hot_busy: unclosed left parenthesis, here: "},
 		{"threshold without a limit", "rack-silent.yml", "    raise: 1\n", "", "want one of raise and raise_limit"},
-		{"hold of another level", "rack-silent.yml", "hold: rack_silent_share", "hold: node_silent", `hold "node_silent" is no signal of level rack`},
-		{"lift without an edge", "cooling-fault.yml", "  at: rack\n  severity", "  at: device\n  severity", "no signal of level device"},
+		{"hold of another level", "rack-silent.yml", "hold: rack_silent_share", "hold: node_silent", "hold: signal node_silent is of level node, want one of level rack"},
+		{"lift without an edge", "cooling-fault.yml", "  at: rack\n  severity", "  at: device\n  severity", "cooling-fault.yml:140:10: correlation cooling-fault: no edge from device to cooling_unit in contract.yml"},
 		{"filtered signal without proof", "gpu-lost.yml", "    op: \"==\"\n", "    op: \"==\"\n    missing: unknown\n", "needs covered_by"},
 		{"mutes an alert that is not there", "rack-silent.yml", "alert: NodeLeaseLost", "alert: NodeLost", "there is no alert NodeLost"},
 		{"signal in a circle", "cooling-fault.yml", `expr: '{{signal "inlet"}} and on`, `expr: '{{signal "inlet_up"}} and on`, "signal inlet_up refers to itself"},
 		{"two of a name", "load-heat.yml", "name: inlet_normal", "name: inlet_hot", `signal "inlet_hot" is also at cooling-fault.yml:`},
 		{"label that the level lacks", "load-heat.yml", `"gpu_hot_utilisation" "node"`, `"gpu_hot_utilisation" "feed"`, `has no label "feed"`},
-		{"two documents", "load-heat.yml", "\ncorrelation:", "\n---\ncorrelation:", "load-heat.yml:15: a second document"},
+		{"two documents", "load-heat.yml", "\ncorrelation:", "\n---\ncorrelation:", "load-heat.yml:15:4: a second document"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			pack, err := ReadPack(edited(t, tc.file, tc.old, tc.replacement))

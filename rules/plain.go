@@ -4,6 +4,7 @@ package rules
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"time"
 )
@@ -19,7 +20,7 @@ const runbookBase = "https://github.com/rackpulse/rackpulse/blob/main/"
 func (b *builder) alertRule(r rule, expr string, at position) (rule, error) {
 	pretty, err := format(expr)
 	if err != nil {
-		return rule{}, at.errorf("alert %s: %v\n%s", r.alert, err, expr)
+		return rule{}, at.errorf("alert %s: %s", r.alert, faultIn(expr, err))
 	}
 	r.expr = pretty
 	var errs []error
@@ -43,19 +44,17 @@ func (b *builder) plain(a *alert) (rule, error) {
 	if a.Signal != "" {
 		sel, err := b.pack.selector(a.Signal)
 		if err != nil {
-			return rule{}, a.at.errorf("alert %s: %v", a.Alert, err)
+			return rule{}, a.at.key("expr").errorf("alert %s: %v", a.Alert, err)
 		}
 		expr = sel
 	}
 	expr, err := b.expand(expr)
 	if err != nil {
-		return rule{}, a.at.errorf("alert %s: %v", a.Alert, err)
+		return rule{}, a.at.key("expr").errorf("alert %s: %v", a.Alert, err)
 	}
 	rackID := ""
-	for _, l := range b.pack.levels[a.Level].Labels {
-		if l == "rack_id" {
-			rackID = "{{ $labels.rack_id }}"
-		}
+	if slices.Contains(b.pack.levels[a.Level].Labels, "rack_id") && mayHave(expr, "rack_id") {
+		rackID = "{{ $labels.rack_id }}"
 	}
 	id := "symptom"
 	if a.Group != "" {
@@ -66,7 +65,13 @@ func (b *builder) plain(a *alert) (rule, error) {
 		labels:      [][2]string{{"correlation", id}, {"severity", a.Severity}, {"team", a.Team}},
 		annotations: [][2]string{{"summary", a.Summary}, {"description", a.Description}, {"cause", a.Cause}, {"racks", rackID}, {"runbook_url", "docs/correlations.md#" + strings.ToLower(a.Alert)}},
 	}
-	return b.alertRule(r, expr, a.at)
+	return b.alertRule(r, expr, a.at.key("expr"))
+}
+
+// mayHave says whether the result of an expression may have a label.
+func mayHave(expr, label string) bool {
+	parsed, err := promParser.ParseExpr(expr)
+	return err == nil && slices.ContainsFunc(providers(parsed, label), func(p provider) bool { return !p.gone })
 }
 
 // inputs returns all signals that a correlation reads, sorted.

@@ -7,7 +7,12 @@
 package rules
 
 import (
+	"errors"
+	"fmt"
+	"strings"
 	"time"
+
+	"gopkg.in/yaml.v3"
 )
 
 // Limits are the thresholds by dotted key; *site.Limits is one.
@@ -26,6 +31,44 @@ type contract struct {
 	Levels           []level            `yaml:"levels"`
 	Edges            []edge             `yaml:"edges"`
 	Limits           map[string]float64 `yaml:"limits"`
+	// SeriesBudget is how many series one record may have in a hall with Size
+	// entities of each level; Unbounded are labels that have no size at all.
+	SeriesBudget int      `yaml:"series_budget"`
+	Unbounded    []string `yaml:"unbounded"`
+}
+
+// check validates the contract by itself.
+func (c *contract) check(pos positions) error {
+	var errs []error
+	for key, d := range map[string]duration{"interval": c.Interval, "coverage_interval": c.CoverageInterval, "group_wait": c.GroupWait} {
+		if time.Duration(d) < time.Second {
+			errs = append(errs, pos.find(key).errorf("%s is %s, want a second or more", key, time.Duration(d)))
+		}
+	}
+	known := map[string]bool{}
+	for i, l := range c.Levels {
+		where := pos.find("levels", i)
+		switch {
+		case !namePattern.MatchString(l.Name) || known[l.Name]:
+			errs = append(errs, where.key("name").errorf("level %q: want a name of its own in lower case letters, digits and _", l.Name))
+		case len(l.Join) == 0 || l.Join[0] != "site":
+			errs = append(errs, where.key("join").errorf("level %s: join must begin with site, as ids repeat in other sites", l.Name))
+		case !contains(l.Labels, l.Join):
+			errs = append(errs, where.key("join").errorf("level %s: join has labels that labels lacks", l.Name))
+		}
+		for j, label := range l.Labels {
+			if !namePattern.MatchString(strings.ToLower(label)) {
+				errs = append(errs, where.key("labels", j).errorf("level %s: %q is no label name", l.Name, label))
+			}
+		}
+		known[l.Name] = true
+	}
+	for i, e := range c.Edges {
+		if !known[e.From] || !known[e.To] {
+			errs = append(errs, pos.find("edges", i).errorf("edge from %q to %q: no such levels", e.From, e.To))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // level is a kind of entity. Labels are all labels its series keep, Join those
@@ -36,6 +79,7 @@ type level struct {
 	Labels []string `yaml:"labels"`
 	Join   []string `yaml:"join"`
 	Bare   bool     `yaml:"bare"`
+	Size   int      `yaml:"size"`
 }
 
 // edge leads from a level to the one above it, by the labels of the lower one or
@@ -228,9 +272,12 @@ type expected struct {
 // duration is a Go duration, written like 90s or 5m.
 type duration time.Duration
 
-// UnmarshalText parses a duration.
-func (d *duration) UnmarshalText(text []byte) error {
-	v, err := time.ParseDuration(string(text))
+// UnmarshalYAML parses a duration.
+func (d *duration) UnmarshalYAML(node *yaml.Node) error {
+	v, err := time.ParseDuration(node.Value)
+	if err != nil {
+		return &yaml.TypeError{Errors: []string{fmt.Sprintf("line %d: want a duration such as 90s or 5m, got %q", node.Line, node.Value)}}
+	}
 	*d = duration(v)
-	return err
+	return nil
 }

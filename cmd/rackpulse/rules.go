@@ -51,7 +51,7 @@ func registerRules(app *kingpin.Application) []verb {
 func (v *rulesVerbs) compile() (*rules.Pack, map[string][]byte, error) {
 	pack, err := rules.DefaultPack()
 	if v.packDir != "" {
-		pack, err = rules.ReadPack(os.DirFS(v.packDir))
+		pack, err = rules.ReadBeside(os.DirFS(v.packDir), v.packDir)
 	}
 	if err != nil {
 		return nil, nil, err
@@ -99,6 +99,9 @@ func (v *rulesVerbs) lint(_ context.Context, std stdio) error {
 		}
 	}
 	problems := pack.Lint(files, metrics)
+	if len(v.files) == 0 {
+		problems = append(pack.LintSources(), problems...)
+	}
 	for _, p := range problems {
 		fmt.Fprintln(std.out, p)
 	}
