@@ -63,6 +63,9 @@ type Deps struct {
 	XID func(code int) (XID, bool)
 }
 
+// ErrStore marks the errors of the store; all others are the question's.
+var ErrStore = errors.New("explain: the store cannot be read")
+
 // Explain answers one question. An error means that no answer was possible:
 // an unknown entity, a bad window, a store that fails. That nothing explains
 // what is seen is a report too; see Report.Named.

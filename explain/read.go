@@ -37,7 +37,7 @@ func (c *casebook) ranged(ctx context.Context, expr string) ([]query.Series, err
 	}
 	list, err := c.Querier.Range(ctx, expr, c.window.begin, c.window.to, c.window.step)
 	if err != nil {
-		return nil, fmt.Errorf("explain: %w", err)
+		return nil, fmt.Errorf("%w: %w", ErrStore, err)
 	}
 	return slices.DeleteFunc(list, func(s query.Series) bool { return len(s.Points) == 0 }), nil
 }

@@ -50,6 +50,7 @@ func (r *Registry) Handler() http.Handler {
 	read("/api/v1/report", r.serveReport)
 	read("/api/v1/site", r.serveSite)
 	read("/api/v1/view", r.serveView)
+	read("/api/v1/explain", r.serveExplain)
 	read("/api/v1/sd/agents", r.serveAgents)
 	read("/api/v1/sd/exporters", r.serveExporters)
 	read("/api/v1/breakers", r.serveBreakers)

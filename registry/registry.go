@@ -40,6 +40,9 @@ type Deps struct {
 	Site *site.Site
 	// Querier reads the values of the view; nil: the view has leases only.
 	Querier query.Querier
+	// Explain answers a question about causes; nil: that is not offered. Its
+	// errors are the question's, but for those that wrap ErrStore.
+	Explain func(context.Context, Question) (Explanation, error)
 	// Gatherer is what GET /metrics shows; it should include the Registry
 	// itself, which is a prometheus.Collector. Nil: the Registry alone.
 	Gatherer prometheus.Gatherer
@@ -55,15 +58,16 @@ type Registry struct {
 	site  atomic.Pointer[site.Site]
 	store ledger.Store
 	// leader is the other registry that leads; nil: there is only this one.
-	leader func() (ledger.Leader, bool)
-	lease  *lease.Server
-	guard  *guard
-	known  *addressBook
-	alerts alertBook
-	act    func(context.Context) error
-	ended  atomic.Bool
-	views  viewCache
-	edges  edgeCache
+	leader    func() (ledger.Leader, bool)
+	lease     *lease.Server
+	guard     *guard
+	known     *addressBook
+	alerts    alertBook
+	act       func(context.Context) error
+	ended     atomic.Bool
+	views     viewCache
+	edges     edgeCache
+	explainer *explainer
 }
 
 // New checks cfg and opens the ledger; Run starts the rest. Close must be called
@@ -82,7 +86,7 @@ func New(cfg Config, deps Deps) (*Registry, error) {
 	if deps.Logger == nil {
 		deps.Logger = log.NewNopLogger()
 	}
-	r := &Registry{act: untilDone, cfg: cfg, deps: deps, views: newViewCache(), known: newAddressBook()}
+	r := &Registry{act: untilDone, cfg: cfg, deps: deps, views: newViewCache(), known: newAddressBook(), explainer: newExplainer()}
 	r.site.Store(deps.Site)
 	var err error
 	if r.guard, err = newGuard(&r.cfg); err != nil {

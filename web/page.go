@@ -19,6 +19,7 @@ type page struct {
 	Title, Root, Failure string
 	Links                []Link
 	Single               bool // one rack
+	Explain              bool // racks and nodes link to their explanation
 	View                 *registry.View
 	Heat                 heat
 	sorted

@@ -44,6 +44,9 @@ type Config struct {
 	Title string
 	// Links lead to other pages, such as dashboards.
 	Links []Link
+	// Explain says that the registry's /api/v1/explain is offered; racks and
+	// nodes link to it.
+	Explain bool
 	// Limits are the site's thresholds; nil means site.DefaultLimits.
 	Limits *site.Limits
 }
@@ -91,7 +94,7 @@ func (h *handler) rack(w http.ResponseWriter, r *http.Request) {
 func (h *handler) serve(w http.ResponseWriter, r *http.Request, root string, narrow func(*registry.View) bool) {
 	ctx, cancel := context.WithTimeout(r.Context(), viewTimeout)
 	defer cancel()
-	p := page{Title: h.cfg.Title, Root: root, Links: h.cfg.Links, Single: root != ""}
+	p := page{Title: h.cfg.Title, Root: root, Links: h.cfg.Links, Explain: h.cfg.Explain, Single: root != ""}
 	code := http.StatusOK
 	view, err := h.cfg.View(ctx)
 	switch {

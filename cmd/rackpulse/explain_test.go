@@ -5,6 +5,8 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"io"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -57,6 +59,22 @@ func TestExplainAndStatus(t *testing.T) {
 		if code != tc.code || !strings.Contains(strings.ToLower(out+errors), strings.ToLower(tc.want)) {
 			t.Errorf("%s: exit status %d, want %d with %q\n%s%s", tc.args, code, tc.code, tc.want, out, errors)
 		}
+	}
+	for path, want := range map[string]string{
+		"node=gpu001&format=brief": "node gpu001: GPU 0 of gpu001", "rack=r01&format=markdown": "# CAUSE: GPU 0 of gpu001", "node=gpu001&at=1s": `"fault":true`,
+	} {
+		await(t, 30*time.Second, path+" is answered with "+want, func() bool {
+			resp, err := http.Get(url + "/api/v1/explain?" + path)
+			if err != nil {
+				return false
+			}
+			defer resp.Body.Close()
+			page, _ := io.ReadAll(resp.Body)
+			return strings.Contains(string(page), want)
+		})
+	}
+	if page := fetchPage(t, url+"/rack/r01"); !strings.Contains(page, `href="../api/v1/explain?rack=r01&amp;format=text"`) || !strings.Contains(page, `href="../api/v1/explain?node=gpu001&amp;format=text"`) {
+		t.Error("the rack's page does not lead to the explanations")
 	}
 	if code, _, errors := say(t, "explain", "--node=gpu001", "--prometheus.url=http://127.0.0.1:1"); code != 3 || !strings.Contains(errors, "give --site.file") {
 		t.Errorf("no server: exit status %d, %s", code, errors)

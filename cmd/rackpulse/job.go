@@ -68,10 +68,8 @@ func (f *jobFlags) find(ctx context.Context, q query.Querier, at, now time.Time)
 	case len(seen.nodes) == 0:
 		return nil, nil, fmt.Errorf("job %s (%s) had no node yet", f.id, j.State)
 	case schedErr != nil:
-		j = &action.Job{ID: f.id, Start: seen.first, Notes: []string{"from the agents' series alone: " + schedErr.Error()}}
-		if seen.last.Before(to.Add(-2 * seen.step)) {
-			j.End, j.Ended = seen.last, true
-		}
+		j = seen.job(f.id, to)
+		j.Notes = []string{"from the agents' series alone: " + schedErr.Error()}
 	}
 	j.Nodes = seen.nodes
 	return j, seen.gpus, nil

@@ -66,9 +66,13 @@ func (v *registryVerb) run(ctx context.Context, std stdio) error {
 	if err := reload.Reload(); err != nil {
 		return err
 	}
+	explain, err := servedExplain(querier, func() *site.Site { return reg.Site() })
+	if err != nil {
+		return err
+	}
 	own := newRegistry(reload.Status)
 	reg, err = registry.New(*cfg, registry.Deps{
-		Logger: log.With(logger, "component", "registry"), Site: reload.Value(), Querier: querier,
+		Logger: log.With(logger, "component", "registry"), Site: reload.Value(), Querier: querier, Explain: explain,
 		Gatherer: own, Reload: v.web.lifecycle(reload.Reload),
 	})
 	if err != nil {
@@ -97,7 +101,7 @@ func (v *registryVerb) run(ctx context.Context, std stdio) error {
 func registryPages(reg *registry.Registry) http.Handler {
 	api := reg.Handler()
 	mux := http.NewServeMux()
-	mux.Handle("/", reg.Protect(web.NewHandler(web.Config{View: reg.View})))
+	mux.Handle("/", reg.Protect(web.NewHandler(web.Config{View: reg.View, Explain: reg.Explains()})))
 	for _, path := range []string{"/api/", "/metrics", "/-/"} {
 		mux.Handle(path, api)
 	}

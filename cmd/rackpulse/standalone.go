@@ -144,8 +144,12 @@ func (v *standaloneVerb) build(dir string, logger log.Logger, slogger *slog.Logg
 	}
 	s.engine = eng
 	closers = append(closers, eng.close)
+	explain, err := servedExplain(querier, func() *site.Site { return s.registry.Site() })
+	if err != nil {
+		return fail(err)
+	}
 	s.registry, err = registry.New(registry.Config{GRPC: registry.GRPCConfig{Listen: s.beats.Addr().String()}, Store: registry.StoreConfig{Dir: filepath.Join(dir, "ledger")}}, registry.Deps{
-		Logger: log.With(logger, "component", "registry"), Site: s.site, Querier: querier, Gatherer: union(s.parts),
+		Logger: log.With(logger, "component", "registry"), Site: s.site, Querier: querier, Explain: explain, Gatherer: union(s.parts),
 	})
 	if err != nil {
 		return fail(err)
