@@ -5,6 +5,7 @@ package action
 import (
 	"context"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -23,8 +24,10 @@ func TestRunnerRehearses(t *testing.T) {
 			return ledger.Verdict{Reason: "breaker of rack r01: 4 of 8 are silent"}
 		})
 		s := &sink{}
-		power := ledger.WitnessSilent
-		defer start(t, b, Options{Witness: func(context.Context, string) (ledger.Witness, string) { return power, "its outlets draw 0 W" }}, s)()
+		var power atomic.Int32
+		defer start(t, b, Options{Witness: func(context.Context, string) (ledger.Witness, string) {
+			return ledger.Witness(power.Load()), "its outlets draw 0 W"
+		}}, s)()
 		time.Sleep(time.Minute)
 		b.rehearses(func(w ledger.Witness) ledger.Verdict {
 			return ledger.Verdict{Soft: true, Hard: w == ledger.WitnessDead, Ask: w == ledger.WitnessSilent, Reason: "no witness says that it is dead"}
@@ -33,7 +36,7 @@ func TestRunnerRehearses(t *testing.T) {
 		if in := b.Intents()[0]; !in.Rehearsed.Soft || in.Rehearsed.Hard || in.Note != "mode observe" || in.State != ledger.IntentHeld {
 			t.Errorf("intent %+v", in)
 		}
-		power = ledger.WitnessDead
+		power.Store(int32(ledger.WitnessDead))
 		time.Sleep(20 * time.Second)
 		want := []string{
 			"n1 would be held: would be held: breaker of rack r01: 4 of 8 are silent",

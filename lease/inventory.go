@@ -209,9 +209,13 @@ func (c *core) expect(n *node, list []string, now time.Time, reason, actor strin
 	if slices.Equal(g.seen, list) {
 		g.seen = list
 	}
-	c.note(n, now, ledger.Event{Kind: ledger.KindAccept, Reason: reason, Actor: actor, Evidence: map[string]string{
-		"accepted": strings.Join(list, ","), "added": strings.Join(extra, ","), "dropped": strings.Join(missing, ","),
-	}}, "")
+	e := map[string]string{}
+	for key, uuids := range map[string][]string{"accepted": list, "added": extra, "dropped": missing} {
+		if len(uuids) > 0 && (key != "accepted" || len(extra) < len(list)) { // all new: added says it
+			e[key] = strings.Join(uuids, ",")
+		}
+	}
+	c.note(n, now, ledger.Event{Kind: ledger.KindAccept, Reason: reason, Actor: actor, Evidence: e}, "")
 }
 
 // compare finds what is wrong with the list and the breaches as they are now.

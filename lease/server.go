@@ -94,6 +94,8 @@ type Server struct {
 	beats   atomic.Uint64
 	outside refusals
 	ledger  ledgerStats
+	// messages are those in work: a stream that waits holds none.
+	messages *messages
 }
 
 // NewServer makes a Server; Run starts it.
@@ -107,7 +109,7 @@ func NewServer(cfg Config, deps Deps) (*Server, error) {
 	if deps.Logger == nil {
 		deps.Logger = log.NewNopLogger()
 	}
-	return &Server{cfg: cfg.WithDefaults(), deps: deps, flushed: make(chan struct{}), wake: make(chan struct{}, 1)}, nil
+	return &Server{cfg: cfg.WithDefaults(), deps: deps, flushed: make(chan struct{}), wake: make(chan struct{}, 1), messages: newMessages()}, nil
 }
 
 // Run campaigns for the ledger, restores the leases from it and serves beats on
@@ -312,6 +314,7 @@ func (s *Server) options() []grpc.ServerOption {
 		grpc.StaticStreamWindowSize(window),
 		grpc.StaticConnWindowSize(window),
 		grpc.WaitForHandlers(true),
+		grpc.ForceServerCodecV2(s.messages),
 		// Agents may ping every 5 s, with and without a stream; gRPC's own
 		// default would cut them off for it.
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),

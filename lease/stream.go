@@ -90,7 +90,7 @@ func (s *Server) Heartbeat(stream grpc.BidiStreamingServer[leasepb.HeartbeatRequ
 	defer s.streams.Add(-1)
 	p := &client{stream: s.nextID.Add(1)}
 	defer s.gone(p)
-	in, out := &leasepb.HeartbeatRequest{}, &leasepb.HeartbeatReply{}
+	in := &incoming{}
 	for {
 		if err := stream.RecvMsg(in); err != nil {
 			if errors.Is(err, io.EOF) {
@@ -102,14 +102,21 @@ func (s *Server) Heartbeat(stream grpc.BidiStreamingServer[leasepb.HeartbeatRequ
 			}
 			return err
 		}
-		end := s.beat(stream.Context(), p, in, out)
-		if err := stream.SendMsg(out); err != nil {
+		if err := s.answer(stream, p, in.beat); err != nil {
 			return err
 		}
-		if end != nil {
-			return end
-		}
 	}
+}
+
+// answer takes one beat and sends the reply. An error ends the stream.
+func (s *Server) answer(stream grpc.ServerStream, p *client, in *leasepb.HeartbeatRequest) error {
+	out := s.messages.reply()
+	defer s.messages.done(in, out)
+	end := s.beat(stream.Context(), p, in, out)
+	if err := stream.SendMsg(out); err != nil {
+		return err
+	}
+	return end
 }
 
 // beat answers one beat. An error ends the stream once the reply is sent.

@@ -80,6 +80,7 @@ type Bolt struct {
 	once      sync.Once
 	closeErr  error
 	watches   sync.WaitGroup
+	idle      *time.Timer // gives memory back
 }
 
 // OpenBolt opens or makes the ledger in the folder dir. It fails when another
@@ -105,6 +106,7 @@ func OpenBolt(dir string, opts BoltOptions) (*Bolt, error) {
 	if err := db.Update(b.init); err != nil {
 		return nil, errors.Join(fmt.Errorf("ledger %s: %w", path, err), db.Close())
 	}
+	b.idle = time.AfterFunc(idleAfter, b.giveBack)
 	return b, nil
 }
 
@@ -202,6 +204,7 @@ func (b *Bolt) Commit(ctx context.Context, token Token, batch Batch) error {
 	close(b.committed)
 	b.committed = make(chan struct{})
 	b.mu.Unlock()
+	b.idle.Reset(idleAfter)
 	return nil
 }
 
@@ -272,6 +275,7 @@ func (b *Bolt) Close() error {
 		close(b.closed)
 		b.mu.Unlock()
 		b.watches.Wait()
+		b.idle.Stop()
 		b.mu.Lock()
 		if b.lost != nil {
 			close(b.lost)

@@ -49,11 +49,12 @@ func (c *callLog) got() []string {
 type crew struct {
 	s    *small
 	stop map[string]chan struct{}
+	mute map[string]chan struct{}
 	wg   sync.WaitGroup
 }
 
 func newCrew(s *small, nodes ...string) *crew {
-	c := &crew{s: s, stop: map[string]chan struct{}{}}
+	c := &crew{s: s, stop: map[string]chan struct{}{}, mute: map[string]chan struct{}{}}
 	for _, n := range nodes {
 		c.start(n)
 	}
@@ -67,8 +68,8 @@ func newCrew(s *small, nodes ...string) *crew {
 }
 
 func (c *crew) start(node string) {
-	stop := make(chan struct{})
-	c.stop[node] = stop
+	stop, mute := make(chan struct{}), make(chan struct{})
+	c.stop[node], c.mute[node] = stop, mute
 	var gpus []string
 	switch {
 	case strings.HasPrefix(node, "gpu"):
@@ -90,6 +91,9 @@ func (c *crew) start(node string) {
 			select {
 			case <-stop:
 				return
+			case <-mute:
+				<-stop
+				return
 			case <-tick.C:
 			}
 		}
@@ -103,6 +107,9 @@ func (c *crew) kill(node string) {
 		delete(c.stop, node)
 	}
 }
+
+// hush lets a client fall silent; its stream stays open.
+func (c *crew) hush(node string) { close(c.mute[node]) }
 
 // cli runs the program against the registry and returns what it prints.
 func (s *small) cli(args ...string) string {
