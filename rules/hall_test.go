@@ -48,6 +48,11 @@ func (l fileLoader) Load(name string, ignore bool, scheme model.ValidationScheme
 func (fileLoader) Parse(query string) (parser.Expr, error) { return promParser.ParseExpr(query) }
 
 func newStore(tb testing.TB, start time.Time) *store {
+	return newStoreOf(tb, start, Generated(), "correlations.rules.yml", "coverage.rules.yml")
+}
+
+// newStoreOf evaluates the named rule files, in their order.
+func newStoreOf(tb testing.TB, start time.Time, files fs.FS, names ...string) *store {
 	tb.Helper()
 	log := slog.New(slog.DiscardHandler)
 	opts := tsdb.DefaultOptions()
@@ -64,9 +69,9 @@ func newStore(tb testing.TB, start time.Time) *store {
 	s := &store{tb: tb, db: db, engine: engine, now: start, refs: map[string]storage.SeriesRef{}}
 	manager := promrules.NewManager(&promrules.ManagerOptions{
 		QueryFunc: promrules.EngineQueryFunc(engine, db), Context: tb.Context(), AppendableV2: db, Queryable: db, Logger: log,
-		NotifyFunc: func(context.Context, string, ...*promrules.Alert) {}, GroupLoader: fileLoader{Generated()}, Parser: promParser,
+		NotifyFunc: func(context.Context, string, ...*promrules.Alert) {}, GroupLoader: fileLoader{files}, Parser: promParser,
 	})
-	for _, name := range []string{"correlations.rules.yml", "coverage.rules.yml"} {
+	for _, name := range names {
 		groups, errs := manager.LoadGroups(15*time.Second, labels.EmptyLabels(), "", nil, false, name)
 		if len(errs) > 0 {
 			tb.Fatal(errs)

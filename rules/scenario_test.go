@@ -173,23 +173,31 @@ const onset = 11 * time.Minute
 // returns when each alert fired first, from the onset.
 func play(t *testing.T, scenario string) map[string]time.Duration {
 	t.Helper()
+	heard := map[string]time.Time{}
+	return playOn(t, newStore(t, epoch), scenario, func(p page, s *site.Site, state *sim.State) {
+		measured(p, s, state, heard, func(node string) bool { return reachable(s, state, node) })
+	})
+}
+
+var epoch = time.Date(2026, 3, 1, 8, 0, 0, 0, time.UTC)
+
+// playOn is play on a store, with fill for what is scraped beside the registry.
+func playOn(t *testing.T, st *store, scenario string, fill func(p page, s *site.Site, state *sim.State)) map[string]time.Duration {
+	t.Helper()
 	s, err := site.Example()
 	if err != nil {
 		t.Fatal(err)
 	}
-	epoch := time.Date(2026, 3, 1, 8, 0, 0, 0, time.UTC)
 	hall, err := sim.New(sim.Spec{Site: s, Scenario: scenario, Seed: 1, Epoch: epoch, Onset: onset})
 	if err != nil {
 		t.Fatal(err)
 	}
-	st := newStore(t, epoch)
-	first, heard := map[string]time.Duration{}, map[string]time.Time{}
+	first := map[string]time.Duration{}
 	for at := time.Duration(0); at <= 24*time.Minute; at += 15 * time.Second {
 		st.now = epoch.Add(at)
-		state := hall.At(st.now)
 		p := page{}
 		mapped(p, s)
-		measured(p, s, state, heard, func(node string) bool { return reachable(s, state, node) })
+		fill(p, s, hall.At(st.now))
 		st.scrape(p)
 		st.eval()
 		for _, alert := range st.firing() {

@@ -15,12 +15,9 @@ import (
 	"github.com/alecthomas/kingpin/v2"
 
 	"github.com/rackpulse/rackpulse/alerting"
-	"github.com/rackpulse/rackpulse/config"
 	"github.com/rackpulse/rackpulse/rules"
 	"github.com/rackpulse/rackpulse/site"
 )
-
-const maxRuleFile = 8 << 20
 
 // rulesVerbs are "rackpulse rules ...".
 type rulesVerbs struct {
@@ -44,15 +41,20 @@ func registerRules(app *kingpin.Application) []verb {
 	test.Flag("promtool", "The promtool to use.").Default("promtool").StringVar(&v.promtool)
 	diff := cmd.Command("diff", "Show which compiled files differ from those in a folder; exit status 1 if any.")
 	diff.Flag("out", "Folder to compare with.").Default(".").StringVar(&v.root)
-	return []verb{{lint, v.lint}, {build, v.build}, {test, v.test}, {diff, v.diff}}
+	return []verb{{lint, v.lint}, {build, v.build}, {test, v.test}, {diff, v.diff}, registerAdapters(cmd, v)}
+}
+
+// pack returns the pack of --pack, or the built-in one.
+func (v *rulesVerbs) pack() (*rules.Pack, error) {
+	if v.packDir != "" {
+		return rules.ReadBeside(os.DirFS(v.packDir), v.packDir)
+	}
+	return rules.DefaultPack()
 }
 
 // compile returns the pack and all files it compiles to, Alertmanager's included.
 func (v *rulesVerbs) compile() (*rules.Pack, map[string][]byte, error) {
-	pack, err := rules.DefaultPack()
-	if v.packDir != "" {
-		pack, err = rules.ReadBeside(os.DirFS(v.packDir), v.packDir)
-	}
+	pack, err := v.pack()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -84,14 +86,16 @@ func (v *rulesVerbs) lint(_ context.Context, std stdio) error {
 		return err
 	}
 	metrics := rules.KnownMetrics()
+	adapters, err := rules.Adapters()
+	if err != nil {
+		return err
+	}
 	if len(v.files) > 0 {
 		// Foreign files may use metrics that no exporter of ours has.
-		files, metrics = map[string][]byte{}, nil
-		for _, name := range v.files {
-			if files[name], err = config.ReadFile(name, maxRuleFile); err != nil {
-				return err
-			}
+		if files, adapters, err = readRuleFiles(v.files); err != nil {
+			return err
 		}
+		metrics = nil
 	}
 	for name := range files {
 		if strings.HasSuffix(name, ".md") || strings.HasSuffix(name, "_test.yml") {
@@ -102,13 +106,18 @@ func (v *rulesVerbs) lint(_ context.Context, std stdio) error {
 	if len(v.files) == 0 {
 		problems = append(pack.LintSources(), problems...)
 	}
+	found, err := lintAdapters(pack, adapters)
+	if err != nil {
+		return err
+	}
+	problems = append(problems, found...)
 	for _, p := range problems {
 		fmt.Fprintln(std.out, p)
 	}
 	if len(problems) > 0 {
 		return exitCode(1)
 	}
-	fmt.Fprintf(std.out, "%d files, no problems\n", len(files))
+	fmt.Fprintf(std.out, "%d files, no problems\n", len(files)+len(adapters))
 	return nil
 }
 
