@@ -5,12 +5,8 @@ package rules
 import (
 	"embed"
 	"errors"
-	"fmt"
 	"io/fs"
 	"regexp"
-	"slices"
-
-	"github.com/prometheus/prometheus/promql/parser"
 
 	"github.com/rackpulse/rackpulse/config"
 )
@@ -97,6 +93,7 @@ var (
 	adapterName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,40}$`)
 	jobPattern  = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`) // the registry takes no others
 	ourMetric   = regexp.MustCompile(`^(pdu|rack|switch_port|cooling_unit|facility|DCGM_FI|rackpulse)_[A-Za-z0-9_]+$|^node_power_watt$`)
+	labelName   = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 	hostPort    = regexp.MustCompile(`^[A-Za-z0-9_.-]+:[0-9]{1,5}$`)
 )
 
@@ -136,105 +133,4 @@ func ReadAdapter(name string, data []byte) (*Adapter, error) {
 		a.Metrics[i].at = a.pos.find("metrics", i)
 	}
 	return a, errors.Join(a.check(), a.checkMetrics())
-}
-
-func (a *Adapter) check() error {
-	at := func(steps ...any) position { return a.pos.find(steps...) }
-	s := a.Scrape
-	switch _, ok := adapterTargets[a.Target]; {
-	case !adapterName.MatchString(a.Name):
-		return at("adapter").errorf("adapter %q: want lower case letters, digits and -", a.Name)
-	case a.Title == "" || a.Source == "":
-		return at().errorf("adapter %s: title and source are required", a.Name)
-	case !ok:
-		return at("target").errorf("adapter %s: unknown target %q, want node, pdu, cooling_unit or switch", a.Name, a.Target)
-	case !jobPattern.MatchString(a.Job):
-		return at("job").errorf("adapter %s: %q is no job name", a.Name, a.Job)
-	case len(a.Metrics) == 0 && len(a.Passes) == 0:
-		return at().errorf("adapter %s: neither metrics nor passes", a.Name)
-	case s.Through != "" && !hostPort.MatchString(s.Through):
-		return at("scrape", "through").errorf("adapter %s: through is %q, want host:port", a.Name, s.Through)
-	case s.Through == "" && a.Target != "node":
-		return at("scrape").errorf("adapter %s: a facility device is asked through an exporter, so scrape.through is required", a.Name)
-	case s.Port < 0 || s.Port > 65535:
-		return at("scrape", "port").errorf("adapter %s: port %d", a.Name, s.Port)
-	}
-	for i, l := range a.Labels {
-		if !labelPattern.MatchString(l.Name) || !labelPattern.MatchString(l.From) || l.Name == l.From {
-			return at("labels", i).errorf("adapter %s: labels: %q from %q, want two label names", a.Name, l.Name, l.From)
-		}
-	}
-	for i, m := range a.Passes {
-		if !ourMetric.MatchString(m) {
-			return at("passes", i).errorf("adapter %s: %s is no metric of RackPulse", a.Name, m)
-		}
-	}
-	return nil
-}
-
-var labelPattern = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
-
-func (a *Adapter) checkMetrics() error {
-	var errs []error
-	seen := map[string]position{}
-	for i := range a.Metrics {
-		m := &a.Metrics[i]
-		key := m.Metric + fmt.Sprint(m.Static)
-		if first, twice := seen[key]; twice {
-			errs = append(errs, m.at.errorf("metric %s is also at %s with the same static labels", m.Metric, first))
-		}
-		seen[key] = m.at
-		errs = append(errs, a.checkMapping(m))
-	}
-	return errors.Join(errs...)
-}
-
-func (a *Adapter) checkMapping(m *mapping) error {
-	id := adapterTargets[a.Target]
-	switch {
-	case !ourMetric.MatchString(m.Metric):
-		return m.at.errorf("metric %q is none of RackPulse", m.Metric)
-	case m.From == "":
-		return m.at.errorf("metric %s: from is required", m.Metric)
-	case m.Scale < 0:
-		return m.at.errorf("metric %s: scale %g is negative", m.Metric, m.Scale)
-	case m.Scale != 0 && m.Unit == "":
-		return m.at.errorf("metric %s: scale without unit: say what the raw value is", m.Metric)
-	case m.Is != nil && (m.Scale != 0 || len(m.Range) > 0):
-		return m.at.errorf("metric %s: a state (is) has neither scale nor range", m.Metric)
-	case len(m.Range) != 0 && (len(m.Range) != 2 || m.Range[0] >= m.Range[1]):
-		return m.at.errorf("metric %s: range wants two rising numbers", m.Metric)
-	case m.Fn != "" && !slices.Contains([]string{"max", "min", "avg", "sum"}, m.Fn):
-		return m.at.errorf("metric %s: unknown fn %q, want max, min, avg or sum", m.Metric, m.Fn)
-	case m.Served != "" && !ourMetric.MatchString(m.Served):
-		return m.at.errorf("metric %s: served: %q is no metric of RackPulse", m.Metric, m.Served)
-	}
-	for name := range m.Static {
-		if !labelPattern.MatchString(name) || name == "adapter" || name == "site" {
-			return m.at.errorf("metric %s: %q cannot be a static label", m.Metric, name)
-		}
-	}
-	for _, l := range m.Label {
-		switch {
-		case !labelPattern.MatchString(l.Name) || l.Name == id || l.Name == "site" || l.Name == "rack_id":
-			return m.at.errorf("metric %s: label %q cannot be made", m.Metric, l.Name)
-		case len(l.From) == 0 && l.Value == "":
-			return m.at.errorf("metric %s, label %s: want from or value", m.Metric, l.Name)
-		case len(l.From) > 1 && l.Value != "":
-			return m.at.errorf("metric %s, label %s: value goes with one label of from only", m.Metric, l.Name)
-		}
-	}
-	return checkFrom(m)
-}
-
-// checkFrom parses a mapping's expression.
-func checkFrom(m *mapping) error {
-	expr, err := promParser.ParseExpr(m.From)
-	if err != nil {
-		return m.at.errorf("metric %s: from: %v", m.Metric, err)
-	}
-	if expr.Type() != parser.ValueTypeVector {
-		return m.at.errorf("metric %s: from gives a %s, want an instant vector", m.Metric, expr.Type())
-	}
-	return nil
 }
