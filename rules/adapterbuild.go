@@ -133,12 +133,10 @@ func (a *Adapter) expr(m *mapping, before []*Adapter) (string, error) {
 	}
 	place += "}"
 	value = fmt.Sprintf("%s * on (site, %s) group_left (rack_id) topk by (site, %s) (1, %s)", by(cmp.Or(m.Fn, "max"), keep, value), key, key, place)
-	out := union([]string{"site", "rack_id", id}, keep...)
-	if id != key {
+	out := union([]string{"site", "rack_id"}, keep...)
+	if id != key && on != "device" {
 		value = fmt.Sprintf(`label_replace(%s, %q, "$1", %q, "(.+)")`, value, id, key)
-		if m.Metric != "facility_device_up" {
-			out = slices.DeleteFunc(out, func(l string) bool { return l == key })
-		}
+		out[slices.Index(out, key)] = id
 	}
 	return fmt.Sprintf("%s unless on (site, %s) %s", by("max", out, value), on, served), nil
 }

@@ -103,7 +103,10 @@ func TestForeignJoins(t *testing.T) {
 	}
 	for query, values := range want {
 		by := []string{"rack_id"}
-		if query == "facility_device_up" || query == "pdu_power_watt" {
+		switch query {
+		case "facility_device_up":
+			by = append(by, "device")
+		case "pdu_power_watt":
 			by = append(by, "pdu_id")
 		}
 		if got := st.vector(query, by...); fmt.Sprint(got) != fmt.Sprint(values) {
