@@ -73,10 +73,12 @@ type AlertView struct {
 	Severity    string `json:"severity,omitempty"`
 	Team        string `json:"team,omitempty"`
 	// Cause is the cause named by the correlation, such as "cooling unit crah1".
-	Cause       string            `json:"cause,omitempty"`
-	Summary     string            `json:"summary,omitempty"`
-	Description string            `json:"description,omitempty"`
-	Racks       []string          `json:"racks,omitempty"`
-	Labels      map[string]string `json:"labels,omitempty"`
-	Since       time.Time         `json:"since,omitzero"`
+	Cause       string   `json:"cause,omitempty"`
+	Summary     string   `json:"summary,omitempty"`
+	Description string   `json:"description,omitempty"`
+	Racks       []string `json:"racks,omitempty"`
+	// Runbook is the address of the page that says what to do.
+	Runbook string            `json:"runbook,omitempty"`
+	Labels  map[string]string `json:"labels,omitempty"`
+	Since   time.Time         `json:"since,omitzero"`
 }

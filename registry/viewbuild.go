@@ -199,7 +199,7 @@ func alertViews(alerts []query.Alert, siteID string) []AlertView {
 		out = append(out, AlertView{
 			Name: a.Labels["alertname"], Correlation: a.Labels["correlation"], Severity: a.Labels["severity"], Team: a.Labels["team"],
 			Cause: a.Annotations["cause"], Summary: a.Annotations["summary"], Description: a.Annotations["description"],
-			Racks: splitList(a.Annotations["racks"]), Labels: a.Labels, Since: a.ActiveAt,
+			Racks: splitList(a.Annotations["racks"]), Runbook: a.Annotations["runbook_url"], Labels: a.Labels, Since: a.ActiveAt,
 		})
 	}
 	rank := func(severity string) int {

@@ -93,7 +93,7 @@ func (e elevation) box(n registry.NodeView, h heat) box {
 	b := box{ID: n.ID, Mark: markOf(n.State), X: railWidth + 1, Y: e.top(n.U, heightU), W: innerWidth - 2, H: heightU*unitHeight - 1, Cells: newGPUs(n, h)}
 	b.NameX, b.LeaseX = b.X+8, b.X+b.W-5
 	b.Title = fmt.Sprintf("%s, %s, unit %d, %d GPUs", n.ID, b.Mark.Word, n.U, len(n.GPUs))
-	if n.Reason != "" {
+	if noteworthy(n) {
 		b.Title += ": " + n.Reason
 	}
 	left, width := b.NameX, b.W-14
@@ -106,7 +106,7 @@ func (e elevation) box(n registry.NodeView, h heat) box {
 		b.NameY = b.Y + 14
 		b.CellY = b.Y + 20
 		b.CellH = min(b.H-26, 34)
-		if b.NoteY = b.CellY + b.CellH + 15; n.Reason != "" && b.NoteY < b.Y+b.H-3 {
+		if b.NoteY = b.CellY + b.CellH + 15; noteworthy(n) && b.NoteY < b.Y+b.H-3 {
 			b.Note = shorten(n.Reason, 44)
 		}
 	}
@@ -114,6 +114,10 @@ func (e elevation) box(n registry.NodeView, h heat) box {
 	b.TextY = b.CellY + (b.CellH+8)/2
 	return b
 }
+
+// noteworthy says whether why a node is in its state is worth the place: that a
+// node is ready needs no reason.
+func noteworthy(n registry.NodeView) bool { return n.Reason != "" && n.State != "READY" }
 
 // spread shares the width among the cells, as wide as eight of them at most.
 func (b *box) spread(left, width int) {

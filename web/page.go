@@ -33,6 +33,14 @@ type page struct {
 	Map          bool // racks at a glance, where they do not fit one screen
 }
 
+// RackLink is what an alert's link to a rack begins with.
+func (p *page) RackLink() string {
+	if p.Single {
+		return p.Root + "rack/"
+	}
+	return "#rack-"
+}
+
 // mapFrom is the number of racks from which on the page starts with a map.
 const mapFrom = 6
 
@@ -63,7 +71,7 @@ func (p *page) fill(v *registry.View, h heat) {
 	for _, severity := range severities {
 		n := 0
 		for _, a := range v.Alerts {
-			if severityWord(a.Severity) == severity {
+			if severityWord(a.Severity) == severity && a.Severity != severityNone {
 				n++
 			}
 		}
@@ -119,6 +127,10 @@ func (p *page) countStates(v *registry.View) []count {
 	})
 	return counts
 }
+
+// severityNone is the severity of what is no alert to anybody, such as a dead-man's
+// switch: it is among the notices and not counted.
+const severityNone = "none"
 
 // severities in the order of the page.
 var severities = []string{"critical", "warning", "info", "other"}

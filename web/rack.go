@@ -127,6 +127,9 @@ type nodeRow struct {
 }
 
 func newNodeRow(n registry.NodeView, h heat) nodeRow {
+	if !noteworthy(n) {
+		n.Reason = ""
+	}
 	return nodeRow{NodeView: n, Mark: markOf(n.State), Cells: newGPUs(n, h)}
 }
 

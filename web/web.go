@@ -19,7 +19,7 @@ import (
 	"github.com/rackpulse/rackpulse/site"
 )
 
-//go:embed page.html.tmpl assets
+//go:embed page.html.tmpl incidents.html.tmpl assets
 var files embed.FS
 
 // viewTimeout bounds how long a page waits for its data.
@@ -47,18 +47,22 @@ type Config struct {
 	// Explain says that the registry's /api/v1/explain is offered; racks and
 	// nodes link to it.
 	Explain bool
+	// Evidence is asked for what speaks for and against the cause of an alert;
+	// nil: the page of incidents shows none. Its answers are shown again for 30 s.
+	Evidence func(ctx context.Context, alert registry.AlertView) (*Evidence, error)
 	// Limits are the site's thresholds; nil means site.DefaultLimits.
 	Limits *site.Limits
 }
 
 type handler struct {
-	cfg  Config
-	heat heat
-	page *template.Template
+	cfg      Config
+	heat     heat
+	pages    *template.Template
+	evidence evidenceBook
 }
 
-// NewHandler serves the page at /, one rack at /rack/ID, and its style sheet
-// and script under /assets/.
+// NewHandler serves the page at /, one rack at /rack/ID, what fires and why at
+// /incidents, and their style sheet and script under /assets/.
 func NewHandler(cfg Config) http.Handler {
 	if cfg.Title == "" {
 		cfg.Title = "RackPulse"
@@ -67,10 +71,11 @@ func NewHandler(cfg Config) http.Handler {
 		cfg.Limits = site.DefaultLimits()
 	}
 	h := &handler{cfg: cfg, heat: newHeat(cfg.Limits)}
-	h.page = template.Must(template.New("page.html.tmpl").Funcs(funcs).ParseFS(files, "page.html.tmpl"))
+	h.pages = template.Must(template.New("").Funcs(funcs).ParseFS(files, "*.html.tmpl"))
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", h.all)
 	mux.HandleFunc("GET /rack/{id}", h.rack)
+	mux.HandleFunc("GET /incidents", h.incidents)
 	mux.HandleFunc("GET /assets/{file}", h.asset)
 	return mux
 }
@@ -109,8 +114,13 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request, root string, nar
 		}
 		p.fill(&own, h.heat)
 	}
+	h.write(w, code, "page.html.tmpl", &p)
+}
+
+// write renders a page.
+func (h *handler) write(w http.ResponseWriter, code int, name string, p any) {
 	var body bytes.Buffer
-	if err := h.page.Execute(&body, &p); err != nil {
+	if err := h.pages.ExecuteTemplate(&body, name, p); err != nil {
 		http.Error(w, "rendering the page: "+err.Error(), http.StatusInternalServerError)
 		return
 	}
