@@ -87,7 +87,7 @@ func (r *Registry) serveExplain(w http.ResponseWriter, req *http.Request) {
 		writeError(w, http.StatusBadRequest, err)
 		return
 	}
-	got, err := r.explain(req.Context(), q)
+	got, err := r.Explain(req.Context(), q)
 	var body bytes.Buffer
 	if err == nil {
 		err = form.write(got, &body)
@@ -112,8 +112,10 @@ func (r *Registry) serveExplain(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
-// explain makes an explanation; those who ask the same at a time share it.
-func (r *Registry) explain(ctx context.Context, q Question) (Explanation, error) {
+// Explain answers a question, which must be one that Explains offers; those who ask
+// the same at a time share the answer. An error wraps ErrStore or is the question's,
+// or says that too much is asked.
+func (r *Registry) Explain(ctx context.Context, q Question) (Explanation, error) {
 	key := fmt.Sprintf("%q", q)
 	answer := r.explainer.flight.DoChan(key, func() (any, error) {
 		if !r.explainer.rate.Allow() {

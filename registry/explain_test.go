@@ -113,14 +113,14 @@ func TestExplainOnce(t *testing.T) {
 	q := Question{Node: "gpu001", To: time.Unix(1, 0)}
 	var wait sync.WaitGroup
 	wait.Go(func() {
-		if _, err := r.explain(ctx, q); !errors.Is(err, context.Canceled) {
+		if _, err := r.Explain(ctx, q); !errors.Is(err, context.Canceled) {
 			t.Errorf("the one who went away: %v", err)
 		}
 	})
 	<-entered
 	for range 20 {
 		wait.Go(func() {
-			if got, err := r.explain(t.Context(), q); err != nil || got.(answered).Asked != "gpu001" {
+			if got, err := r.Explain(t.Context(), q); err != nil || got.(answered).Asked != "gpu001" {
 				t.Errorf("%v, %v", got, err)
 			}
 		})

@@ -42,7 +42,8 @@ build() {
   (cd "$name" && go build -tags "$tags" -ldflags '-s -w' -o "$dir/" "$@")
   touch "$dir/.done"
 }
-build prometheus v0.316.0 remove_all_sd github.com/prometheus/prometheus/cmd/prometheus github.com/prometheus/prometheus/cmd/promtool
+# Of the discoveries only those that a recipe uses: each brings its cloud's library.
+build prometheus v0.316.0-sd remove_all_sd,enable_consul_sd,enable_kubernetes_sd github.com/prometheus/prometheus/cmd/prometheus github.com/prometheus/prometheus/cmd/promtool
 [[ ${2:-} != e2e ]] || build kubernetes v1.37.2 "" k8s.io/kubernetes/cmd/kube-apiserver
 build etcd v3.7.3 "" go.etcd.io/etcd/server/v3
 build alertmanager v0.31.0 "" github.com/prometheus/alertmanager/cmd/alertmanager github.com/prometheus/alertmanager/cmd/amtool

@@ -101,7 +101,7 @@ func (v *registryVerb) run(ctx context.Context, std stdio) error {
 func registryPages(reg *registry.Registry) http.Handler {
 	api := reg.Handler()
 	mux := http.NewServeMux()
-	mux.Handle("/", reg.Protect(web.NewHandler(web.Config{View: reg.View, Explain: reg.Explains()})))
+	mux.Handle("/", reg.Protect(web.NewHandler(web.Config{View: reg.View, Explain: reg.Explains(), Evidence: evidenceOf(reg)})))
 	for _, path := range []string{"/api/", "/metrics", "/-/"} {
 		mux.Handle(path, api)
 	}

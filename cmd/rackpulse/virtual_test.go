@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"testing"
@@ -26,6 +27,7 @@ type virtualHall struct {
 	// ctx belongs to the bubble of virtual time, as the rest does.
 	ctx            context.Context
 	querier        query.Querier
+	pages          http.Handler
 	started, ended time.Time
 }
 
@@ -58,7 +60,7 @@ func (cfg virtualConfig) play(t *testing.T, look func(*virtualHall)) {
 			cfg.change(s)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
-		h := &virtualHall{ctx: ctx, querier: s.engine.(embeddedEngine), started: time.Now()}
+		h := &virtualHall{ctx: ctx, querier: s.engine.(embeddedEngine), pages: s.pages(), started: time.Now()}
 		ended := make(chan error, 1)
 		go func() { ended <- runActors(ctx, cfg.actors(t, s)...) }()
 		time.Sleep(cfg.duration)
