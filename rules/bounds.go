@@ -16,14 +16,17 @@ import (
 const (
 	maxFiles      = 200
 	maxFileBytes  = 1 << 20
-	maxPackBytes  = 4 << 20
+	maxPackBytes  = 1 << 20
 	maxDepth      = 20     // levels of YAML
 	maxNodes      = 100000 // values and keys of one file
 	maxSignals    = 2000
 	maxTests      = 200
-	maxExpression = 4 << 10 // bytes
-	maxBrackets   = 50      // open at once in an expression
-	maxText       = 8 << 10 // bytes of any other text
+	maxCauses     = 100       // of one correlation, and its branches
+	maxExpression = 4 << 10   // bytes
+	maxExprBytes  = 256 << 10 // of all expressions together
+	maxBrackets   = 50        // open at once in an expression
+	maxText       = 8 << 10   // bytes of any other text
+	maxProblems   = 100       // told at once
 )
 
 // bounds refuses what no pack needs and what costs time or memory out of
@@ -65,13 +68,43 @@ func (f *file) bounds() error {
 		s := &f.Signals[i]
 		errs = append(errs, boundExpr(s.source(), s.Metric+s.Expr))
 	}
+	series := 0
 	for i := range f.Tests {
-		errs = append(errs, f.Tests[i].boundTest())
+		errs = append(errs, f.Tests[i].boundTest(&series))
+	}
+	if c := f.Correlation; c != nil {
+		n := len(c.Branches)
+		for _, b := range c.Branches {
+			n += len(b.Causes)
+		}
+		if n > maxCauses {
+			errs = append(errs, c.at.key("branches").errorf("correlation %s: %d branches and causes, want at most %d", c.ID, n, maxCauses))
+		}
+		if n := len(c.Suppresses); n > maxCauses {
+			errs = append(errs, c.at.key("suppresses").errorf("correlation %s: suppresses %d alerts, want at most %d", c.ID, n, maxCauses))
+		}
 	}
 	for i := range f.Alerts {
 		errs = append(errs, boundExpr(f.Alerts[i].at.key("expr"), f.Alerts[i].Expr))
 	}
 	return errors.Join(errs...)
+}
+
+// boundExprs bounds the expressions of all files together.
+func (p *Pack) boundExprs() error {
+	total := 0
+	for _, f := range p.files {
+		for i := range f.Signals {
+			total += len(f.Signals[i].Metric) + len(f.Signals[i].Expr)
+		}
+		for i := range f.Alerts {
+			total += len(f.Alerts[i].Expr)
+		}
+		if total > maxExprBytes {
+			return f.pos.find().errorf("with this file the expressions have %d bytes, want at most %d", total, maxExprBytes)
+		}
+	}
+	return nil
 }
 
 // boundExpr bounds an expression: the parser and the printer take time by its
@@ -96,27 +129,28 @@ func boundExpr(at position, expr string) error {
 
 // Bounds of a generated test: promtool keeps all samples of all series.
 const (
-	maxTestSeries = 10000
-	maxSamples    = 5000 // of one series: 20 hours at an evaluation each 15 s
+	maxTestSeries = 5000   // of the tests of one file
+	maxCaseSeries = 100000 // of all cases that are made of them
+	maxSamples    = 5000   // of one series: 20 hours at an evaluation each 15 s
 	maxTestTime   = 24 * time.Hour
 )
 
 var repeated = regexp.MustCompile(`x(\d+)`)
 
-// boundTest bounds the times, values and series of a test, which multiply.
-func (t *fixture) boundTest() error {
+// boundTest bounds the times, values and series of a test, which multiply. total
+// counts the series of all tests.
+func (t *fixture) boundTest(total *int) error {
 	if time.Duration(t.At) > maxTestTime {
 		return t.at.key("at").errorf("test %q: at %s, want at most %s", t.Name, time.Duration(t.At), maxTestTime)
 	}
 	for _, over := range []map[string][]string{t.Over, t.Other} {
-		total := 0
 		for i, in := range t.Inputs {
 			n := 1
 			for _, m := range placeholder.FindAllStringSubmatch(in.Series, -1) {
 				n = min(n*max(len(over[m[1]]), 1), maxTestSeries+1)
 			}
-			if total += n; total > maxTestSeries {
-				return t.at.key("inputs", i, "series").errorf("test %q: more than %d series", t.Name, maxTestSeries)
+			if *total += n; *total > maxTestSeries {
+				return t.at.key("inputs", i, "series").errorf("test %q: more than %d series in the tests of this file", t.Name, maxTestSeries)
 			}
 		}
 	}

@@ -60,9 +60,9 @@ func (p *Pack) checkSignal(s *signal) error {
 	case !known:
 		return s.at.key("level").errorf("signal %s: unknown level %q%s", s.Name, s.Level, near(s.Level, keysOf(p.levels)))
 	case (s.Metric == "") == (s.Expr == ""):
-		return s.at.errorf("signal %s: want one of metric and expr", s.Name)
+		return s.at.errorf("signal %s: want either metric or expr", s.Name)
 	case s.Description == "" || s.Unit == "":
-		return s.at.errorf("signal %s: description and unit are required", s.Name)
+		return s.at.errorf("signal %s: %s", s.Name, lacking("description", s.Description, "unit", s.Unit))
 	case s.Metric != "" && (s.Aggregate == nil || !slices.Contains(aggregates, s.Aggregate.Fn)):
 		return s.at.key("aggregate", "fn").errorf("signal %s: a metric needs aggregate.fn, one of %s", s.Name, strings.Join(aggregates, " "))
 	case s.Expr != "" && (s.Aggregate != nil || s.Window != nil):
@@ -92,9 +92,9 @@ func checkThreshold(s *signal) error {
 	case s.Op != "" && !slices.Contains(operators, s.Op):
 		return s.at.key("op").errorf("signal %s: unknown op %q, want one of %s", s.Name, s.Op, strings.Join(operators, " "))
 	case s.Op != "" && (s.Raise != nil) == (s.RaiseLimit != ""):
-		return s.at.errorf("signal %s: want one of raise and raise_limit", s.Name)
+		return s.at.errorf("signal %s: want either raise or raise_limit beside op", s.Name)
 	case s.Clear != nil && s.ClearLimit != "":
-		return s.at.errorf("signal %s: want one of clear and clear_limit", s.Name)
+		return s.at.errorf("signal %s: want either clear or clear_limit", s.Name)
 	}
 	return nil
 }
@@ -116,7 +116,7 @@ func (p *Pack) checkAlert(a *alert) error {
 	case !slices.Contains(teams, a.Team):
 		return a.at.key("team").errorf("alert %s: unknown team %q, want one of %s", a.Alert, a.Team, strings.Join(teams, " "))
 	case a.Summary == "" || a.Cause == "" || a.Description == "":
-		return a.at.errorf("alert %s: summary, cause and description are required", a.Alert)
+		return a.at.errorf("alert %s: %s", a.Alert, lacking("summary", a.Summary, "cause", a.Cause, "description", a.Description))
 	}
 	return nil
 }
@@ -126,7 +126,7 @@ func (p *Pack) checkSpec(c *spec) error {
 	_, okLevel := p.levels[c.Level]
 	switch {
 	case c.ID == "" || c.Alert == "" || c.Title == "":
-		return c.at.errorf("a correlation needs id, title and alert")
+		return c.at.errorf("correlation %s: %s", c.ID, lacking("id", c.ID, "title", c.Title, "alert", c.Alert))
 	case !idPattern.MatchString(c.ID):
 		return c.at.key("id").errorf("correlation id %q: want lower case letters, digits and -", c.ID)
 	case !alertPattern.MatchString(c.Alert):
@@ -140,7 +140,7 @@ func (p *Pack) checkSpec(c *spec) error {
 	case !slices.Contains(teams, c.Team):
 		return c.at.key("team").errorf("correlation %s: unknown team %q, want one of %s", c.ID, c.Team, strings.Join(teams, " "))
 	case c.Summary == "" || c.Cause == "" || c.Description == "" || c.Explain.Verdict == "":
-		return c.at.errorf("correlation %s: summary, cause, description and explain.verdict are required", c.ID)
+		return c.at.errorf("correlation %s: %s", c.ID, lacking("summary", c.Summary, "cause", c.Cause, "description", c.Description, "explain.verdict", c.Explain.Verdict))
 	case len(c.Branches) == 0:
 		return c.at.errorf("correlation %s: no branches", c.ID)
 	}
@@ -211,7 +211,7 @@ func (p *Pack) checkGroup(c *spec) error {
 		return c.at.key("level").errorf("correlation %s: no edge from %s to %s in %s", c.ID, c.At, c.Level, contractFile)
 	}
 	if g.Alone.Alert == "" || g.Companion == "" {
-		return where.errorf("correlation %s: group.alone.alert and group.companion are required", c.ID)
+		return where.errorf("correlation %s: %s", c.ID, lacking("group.alone.alert", g.Alone.Alert, "group.companion", g.Companion))
 	}
 	err := p.ofLevel(where.key("of"), c, "group.of", g.Of, c.At)
 	if g.Supporting != nil {
@@ -264,15 +264,57 @@ func (p *Pack) checkTests(f *file) error {
 		if t.At <= 0 {
 			return t.at.errorf("test %q: at must say when the alert is there, like 10m", t.Name)
 		}
-		for i, in := range t.Inputs {
-			for j, name := range in.Of {
-				if p.signals[name] == nil {
-					return t.at.key("inputs", i, "of", j).errorf("test %q: unknown signal %q%s", t.Name, name, near(name, keysOf(p.signals)))
-				}
-			}
+		if err := p.checkFixture(c, &t); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// checkFixture holds that the series and values of a test are such, and that what
+// it expects can come.
+func (p *Pack) checkFixture(c *spec, t *fixture) error {
+	for i, in := range t.Inputs {
+		where := t.at.key("inputs", i)
+		for j, name := range in.Of {
+			if p.signals[name] == nil {
+				return where.key("of", j).errorf("test %q: unknown signal %q%s", t.Name, name, near(name, keysOf(p.signals)))
+			}
+		}
+		series := placeholder.ReplaceAllString(in.Series, "x")
+		if _, err := promParser.ParseMetric(series); err != nil {
+			return where.key("series").errorf("test %q: %s", t.Name, faultIn(series, err))
+		}
+		for key, values := range map[string]string{"bad": in.Bad, "good": in.Good, "flap": in.Flap} {
+			if !seriesValues.MatchString(values) {
+				return where.key(key).errorf("test %q: %q: want values as promtool has them, like 1x40, 22+0.4x16, _x5 or stale", t.Name, values)
+			}
+		}
+	}
+	names := strings.Split(alertNames(c), "|")
+	for i, e := range t.Expect {
+		if !slices.Contains(names, e.Alert) {
+			return t.at.key("expect", i, "alert").errorf("test %q: %s has no alert %q%s", t.Name, c.ID, e.Alert, near(e.Alert, names))
+		}
+	}
+	return nil
+}
+
+// seriesValues are values in promtool's notation.
+var seriesValues = regexp.MustCompile(`^\s*((_(x\d+)?|stale|[-+]?[0-9.]+(e[-+]?\d+)?([-+][0-9.]+(e[-+]?\d+)?)?(x\d+)?|[-+]?Inf(x\d+)?|NaN(x\d+)?)(\s+|$))*$`)
+
+// lacking names the keys of the empty values among pairs of both.
+func lacking(pairs ...string) string {
+	var keys []string
+	for i := 0; i+1 < len(pairs); i += 2 {
+		if pairs[i+1] == "" {
+			keys = append(keys, pairs[i])
+		}
+	}
+	if len(keys) == 1 {
+		return keys[0] + " is missing"
+	}
+	return strings.Join(keys, ", ") + " are missing"
 }
 
 func keysOf[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
@@ -281,6 +323,9 @@ func keysOf[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m))
 func near(wrong string, known []string) string {
 	best, least := "", len(wrong)/2+1
 	for _, name := range known {
+		if wrong != "" && strings.HasPrefix(name, wrong) && len(wrong) > 3 {
+			return fmt.Sprintf("; did you mean %s?", name)
+		}
 		if d := distance(wrong, name); d < least {
 			best, least = name, d
 		}

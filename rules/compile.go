@@ -140,6 +140,9 @@ func (b *builder) base(s *signal) (string, error) {
 		if err != nil {
 			return "", err
 		}
+		if m := anyCall.FindString(text); m != "" {
+			return "", fmt.Errorf(`%s: want {{signal "NAME"}}, with guarded labels after the name, or {{limit "KEY"}}`, m)
+		}
 		expr, err := promParser.ParseExpr(text)
 		if err != nil {
 			return "", errors.New(faultIn(text, err))
@@ -282,7 +285,26 @@ func format(expr string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	if nesting(parsed) > maxPretty {
+		return parsed.String(), nil
+	}
 	return parser.Prettify(parsed), nil
+}
+
+// maxPretty is the depth up to which expressions are laid out over lines: the time
+// that takes grows with the square of the depth, and beyond nobody reads them.
+const maxPretty = 40
+
+// nesting returns how deep an expression is.
+func nesting(expr parser.Expr) int {
+	deepest := 0
+	parser.Inspect(expr, func(node parser.Node, path []parser.Node) error {
+		if node != nil {
+			deepest = max(deepest, len(path)+1)
+		}
+		return nil
+	})
+	return deepest
 }
 
 // closure returns the signals that the named ones are computed from, and these

@@ -98,7 +98,9 @@ func (b *builder) group(c *spec, at level, set string) ([]rule, error) {
 	add(b.record(blamed, blame, c.at))
 	pair := guarded(blamed, union(at.Join, parent.Join...)...)
 	fires, err := b.fires(c, parent, pair, all, support)
-	errs = append(errs, err)
+	if err != nil {
+		return nil, err
+	}
 	top := series(c.Level, c.ID)
 	add(b.record(top, fires, c.at))
 
@@ -118,7 +120,7 @@ func (b *builder) group(c *spec, at level, set string) ([]rule, error) {
 	}
 	add(b.alertRule(ruleOf(c), guarded(top, parent.Join...), c.at))
 	add(b.alertRule(companionOf(c), companion, c.at))
-	add(b.alertRule(aloneOf(c), lone, c.at))
+	add(b.alertRule(aloneOf(c), lone, c.at.key("group", "alone")))
 	return out, errors.Join(errs...)
 }
 
@@ -149,7 +151,7 @@ func (b *builder) blame(c *spec, at, parent level, pairs string) (expr, support 
 func (b *builder) fires(c *spec, parent level, pair, all, support string) (string, error) {
 	share, err := b.limit(c.Group.ShareLimit)
 	if err != nil {
-		return "", c.at.errorf("correlation %s: %v", c.ID, err)
+		return "", c.at.key("group", "share_limit").errorf("correlation %s: %v", c.ID, err)
 	}
 	count := by("count", parent.Labels, pair)
 	parts := []string{on(count, ">", parent.Labels, fmt.Sprintf("(%s * %s)", number(share), by("count", parent.Labels, all)))}

@@ -21,6 +21,7 @@ var promParser = parser.NewParser(parser.Options{})
 var (
 	limitCall  = regexp.MustCompile(`\{\{\s*limit\s+"([^"]+)"\s*\}\}`)
 	signalCall = regexp.MustCompile(`\{\{\s*signal((?:\s+"[^"]+")+)\s*\}\}`)
+	anyCall    = regexp.MustCompile(`\{\{.*?(\}\}|$)`)
 	quoted     = regexp.MustCompile(`"([^"]+)"`)
 )
 
@@ -77,7 +78,7 @@ func (p *Pack) selector(name string, extra ...string) (string, error) {
 	l := p.levels[s.Level]
 	for _, e := range extra {
 		if !slices.Contains(l.Labels, e) {
-			return "", fmt.Errorf("signal %q of level %s has no label %q", name, s.Level, e)
+			return "", fmt.Errorf("signal %q of level %s has no label %q, only %s", name, s.Level, e, strings.Join(l.Labels, ", "))
 		}
 	}
 	return guarded(series(s.Level, name), union(l.Join, extra...)...), nil
@@ -102,7 +103,9 @@ func (b *builder) expand(text string) (string, error) {
 	var errs []error
 	text = limitCall.ReplaceAllStringFunc(text, func(call string) string {
 		v, err := b.limit(limitCall.FindStringSubmatch(call)[1])
-		errs = append(errs, err)
+		if err != nil && len(errs) == 0 { // one is enough
+			errs = append(errs, err)
+		}
 		return number(v)
 	})
 	text = signalCall.ReplaceAllStringFunc(text, func(call string) string {
@@ -111,7 +114,9 @@ func (b *builder) expand(text string) (string, error) {
 			args = append(args, m[1])
 		}
 		sel, err := b.pack.selector(args[0], args[1:]...)
-		errs = append(errs, err)
+		if err != nil && len(errs) == 0 {
+			errs = append(errs, err)
+		}
 		return sel
 	})
 	return text, errors.Join(errs...)

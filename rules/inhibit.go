@@ -3,7 +3,6 @@
 package rules
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -83,20 +82,24 @@ func (p *Pack) checkInhibitions(groups []ruleGroup) error {
 			mutes[source] = append(mutes[source], in.target)
 		}
 	}
-	var errs []error
 	for _, in := range list {
 		for _, name := range append(slices.Clone(in.sources), in.target) {
 			if !exists[name] {
-				errs = append(errs, in.at.errorf("%s: there is no alert %s%s", in.name, name, near(name, keysOf(exists))))
-			}
-		}
-		for _, source := range in.sources {
-			if reaches(mutes, in.target, source, map[string]bool{}) {
-				errs = append(errs, in.at.errorf("%s: %s mutes %s, which mutes it in turn: when both fire nobody is told", in.name, source, in.target))
+				return in.at.errorf("%s: there is no alert %s%s", in.name, name, near(name, keysOf(exists)))
 			}
 		}
 	}
-	return errors.Join(errs...)
+	for _, in := range slices.Backward(list) { // those of a pack's own list last, and told first
+		for _, source := range in.sources {
+			if source == in.target {
+				return in.at.errorf("%s: %s mutes itself", in.name, source)
+			}
+			if reaches(mutes, in.target, source, map[string]bool{}) {
+				return in.at.errorf("%s: %s mutes %s, which mutes it in turn: when both fire nobody is told", in.name, source, in.target)
+			}
+		}
+	}
+	return nil
 }
 
 // reaches says whether an alert mutes another, by itself or through others.

@@ -86,6 +86,7 @@ type linter struct {
 	records  map[string]*linted // the rule of a recorded series; the last one of several
 	inhibits []inhibitNode
 	unseen   map[string]*linted // alerts that only inhibitions name
+	known    map[string]bool    // answers about recorded series, false while one is sought
 	problems []Problem
 }
 
@@ -94,7 +95,7 @@ type linter struct {
 // metrics is the list that Metrics makes; nil leaves C013 out. The problems are
 // sorted by file and place.
 func (p *Pack) Lint(files map[string][]byte, metrics []byte) []Problem {
-	l := &linter{pack: p, unseen: map[string]*linted{}}
+	l := &linter{pack: p, unseen: map[string]*linted{}, known: map[string]bool{}}
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		l.read(name, files[name])
 	}
@@ -113,12 +114,12 @@ func (p *Pack) Lint(files map[string][]byte, metrics []byte) []Problem {
 	l.duplicates()
 	l.inhibitions()
 	l.cycles()
-	var known map[string][]string
+	var list map[string][]string
 	if metrics != nil {
-		known = parseMetrics(metrics)
-		l.known(known)
+		list = parseMetrics(metrics)
+		l.metrics(list)
 	}
-	l.sizes(known)
+	l.sizes(list)
 	return sorted(l.problems)
 }
 
@@ -128,6 +129,18 @@ func sorted(list []Problem) []Problem {
 		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column), cmp.Compare(a.ID, b.ID), cmp.Compare(a.Message, b.Message))
 	})
 	return list
+}
+
+// once asks a question about a recorded series, which others may be made of many
+// times over, and keeps the answer. One in a circle is answered with no.
+func (l *linter) once(question, record, label string, ask func(r *linted) bool) bool {
+	id := question + "\x00" + record + "\x00" + label
+	if answer, ok := l.known[id]; ok {
+		return answer
+	}
+	l.known[id] = false
+	l.known[id] = ask(l.records[record])
+	return l.known[id]
 }
 
 func (l *linter) add(file string, line, column int, id, format string, args ...any) {

@@ -124,8 +124,8 @@ func (l *linter) race(in inhibitNode, sources, targets []*linted) {
 // targetLabels come from the scrape, not from the exporter.
 var targetLabels = []string{"site", "instance", "job"}
 
-// known finds C013.
-func (l *linter) known(metrics map[string][]string) {
+// metrics finds C013.
+func (l *linter) metrics(metrics map[string][]string) {
 	recorded := map[string]bool{"ALERTS": true, "ALERTS_FOR_STATE": true, "up": true}
 	for _, r := range l.rules {
 		recorded[r.record] = true

@@ -19,7 +19,7 @@ func (l *linter) rule(r *linted) {
 	if r.alert != "" {
 		l.valueInLabel(r)
 		l.lostLabels(r)
-		if !l.filters(r.expr, nil) {
+		if !l.filters(r.expr) {
 			l.problem(r, r.expr, "C007", "alert %s fires whatever the value is: compare it with a threshold", r.alert)
 		}
 	}
@@ -64,7 +64,7 @@ func (l *linter) lostLabels(r *linted) {
 			n := nodes[i]
 			for _, m := range labelRead.FindAllStringSubmatch(n.Value, -1) {
 				_, static := r.labels[m[1]]
-				if !static && m[1] != model.AlertNameLabel && !l.keeps(r.expr, m[1], nil) {
+				if !static && m[1] != model.AlertNameLabel && !l.keeps(r.expr, m[1]) {
 					l.add(r.file, n.Line, n.Column, "C014", "%s %s reads label %s, which the expression does not keep: it will be empty", what, nodes[i-1].Value, m[1])
 				}
 			}
@@ -76,24 +76,25 @@ func (l *linter) lostLabels(r *linted) {
 
 // keeps says whether the result of an expression may have a label. It follows
 // recorded series to their rules.
-func (l *linter) keeps(expr parser.Expr, label string, seen []string) bool {
+func (l *linter) keeps(expr parser.Expr, label string) bool {
 	return slices.ContainsFunc(providers(expr, label), func(p provider) bool {
 		if p.gone {
 			return false
 		}
 		vs, ok := p.node.(*parser.VectorSelector)
-		if !ok || l.records[vs.Name] == nil || slices.Contains(seen, vs.Name) {
+		if !ok || l.records[vs.Name] == nil {
 			return true
 		}
-		own := l.records[vs.Name]
-		_, static := own.labels[p.label]
-		return static || l.keeps(own.expr, p.label, append(slices.Clone(seen), vs.Name))
+		return l.once("keeps", vs.Name, p.label, func(own *linted) bool {
+			_, static := own.labels[p.label]
+			return static || l.keeps(own.expr, p.label)
+		})
 	})
 }
 
 // filters says whether an expression has a result only in some cases: it
 // compares, joins, tests for absence, or reads what exists only in these cases.
-func (l *linter) filters(expr parser.Expr, seen []string) bool {
+func (l *linter) filters(expr parser.Expr) bool {
 	found, selectors := false, 0
 	parser.Inspect(expr, func(node parser.Node, _ []parser.Node) error {
 		switch n := node.(type) {
@@ -103,7 +104,7 @@ func (l *linter) filters(expr parser.Expr, seen []string) bool {
 			found = found || strings.HasPrefix(n.Func.Name, "absent")
 		case *parser.VectorSelector:
 			selectors++
-			found = found || l.conditional(n, seen)
+			found = found || l.conditional(n)
 		}
 		return nil
 	})
@@ -113,12 +114,12 @@ func (l *linter) filters(expr parser.Expr, seen []string) bool {
 // conditional says that a series is there only in some cases: an info series,
 // whose value says nothing, a series of any name, ALERTS, or one recorded by a
 // rule that filters.
-func (l *linter) conditional(n *parser.VectorSelector, seen []string) bool {
-	if n.Name == "" || strings.HasSuffix(n.Name, "_info") || strings.HasPrefix(n.Name, "ALERTS") || slices.Contains(seen, n.Name) {
+func (l *linter) conditional(n *parser.VectorSelector) bool {
+	if n.Name == "" || strings.HasSuffix(n.Name, "_info") || strings.HasPrefix(n.Name, "ALERTS") {
 		return true
 	}
-	if own := l.records[n.Name]; own != nil {
-		return l.filters(own.expr, append(slices.Clone(seen), n.Name))
+	if l.records[n.Name] != nil {
+		return l.once("filters", n.Name, "", func(own *linted) bool { return l.filters(own.expr) })
 	}
 	return strings.Contains(n.Name, ":") // recorded elsewhere
 }

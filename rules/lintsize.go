@@ -19,7 +19,7 @@ func (l *linter) sizes(metrics map[string][]string) {
 			continue
 		}
 		for _, label := range l.pack.contract.Unbounded {
-			if l.carries(r.expr, label, metrics, nil) {
+			if l.carries(r.expr, label, metrics) {
 				l.problem(r, r.expr, "C018", "%s keeps label %s: one series for each value, without bound", r.title(), label)
 			}
 		}
@@ -31,7 +31,7 @@ func (l *linter) sizes(metrics map[string][]string) {
 
 // carries says whether a result has a label for certain: its series do by the
 // list of metrics, or, where that does not know them, an aggregation names it.
-func (l *linter) carries(expr parser.Expr, label string, metrics map[string][]string, seen []string) bool {
+func (l *linter) carries(expr parser.Expr, label string, metrics map[string][]string) bool {
 	return slices.ContainsFunc(providers(expr, label), func(p provider) bool {
 		vs, ok := p.node.(*parser.VectorSelector)
 		switch {
@@ -39,8 +39,8 @@ func (l *linter) carries(expr parser.Expr, label string, metrics map[string][]st
 			return false
 		case !ok: // label_replace and label_join write it
 			return true
-		case l.records[vs.Name] != nil && !slices.Contains(seen, vs.Name):
-			return l.carries(l.records[vs.Name].expr, p.label, metrics, append(slices.Clone(seen), vs.Name))
+		case l.records[vs.Name] != nil:
+			return l.once("carries", vs.Name, p.label, func(own *linted) bool { return l.carries(own.expr, p.label, metrics) })
 		}
 		have, known := metrics[vs.Name]
 		return slices.Contains(have, p.label) || !known && grouped(expr, label)
@@ -66,7 +66,7 @@ func (l *linter) estimate(r *linted, metrics map[string][]string) (int, []string
 	var taken []level
 	for _, lv := range slices.SortedStableFunc(slices.Values(l.pack.contract.Levels), byOwn) {
 		told := !slices.ContainsFunc(lv.Join, func(label string) bool {
-			return label != "site" && !l.carries(r.expr, label, metrics, nil)
+			return label != "site" && !l.carries(r.expr, label, metrics)
 		})
 		if told && len(lv.Join) > 1 && !slices.ContainsFunc(taken, func(t level) bool { return l.pack.related(t, lv, metrics) }) {
 			taken = append(taken, lv)

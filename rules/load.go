@@ -107,6 +107,9 @@ func readFolders(folders ...folder) (*Pack, error) {
 	if err := flatten(errs...); err != nil {
 		return nil, err
 	}
+	if err := p.boundExprs(); err != nil {
+		return nil, err
+	}
 	for _, l := range p.contract.Levels {
 		p.levels[l.Name] = l
 	}
@@ -173,7 +176,12 @@ func flatten(errs ...error) error {
 	}
 	walk(errors.Join(errs...))
 	if len(out) > 0 {
-		rest = append(rest, Problems(sorted(out)))
+		out = sorted(out)
+		if n := len(out); n > maxProblems {
+			out = append(out[:maxProblems], out[n-1])
+			out[maxProblems].Message = fmt.Sprintf("and %d more", n-maxProblems)
+		}
+		rest = append(rest, out)
 	}
 	if len(rest) == 1 {
 		return rest[0]
@@ -187,7 +195,7 @@ var strictLine = regexp.MustCompile(`^(.+?):(?:(\d+):)? (.*)$`)
 func strict(name string, data []byte, into any) (positions, error) {
 	var doc yaml.Node
 	if err := yaml.Unmarshal(data, &doc); err != nil {
-		return positions{}, Problems{{name, lineOf(err), 1, "C000", strings.TrimPrefix(yamlLine.ReplaceAllString(err.Error(), ""), "yaml: ")}}
+		return positions{}, Problems{syntaxError(name, data, err)}
 	}
 	if len(doc.Content) == 0 {
 		return positions{}, position{file: name}.errorf("empty")
@@ -214,7 +222,7 @@ func strict(name string, data []byte, into any) (positions, error) {
 		if one.Line <= len(lines) {
 			one.Column = columnOf(lines[one.Line-1], one.Message)
 		}
-		out = append(out, one)
+		out = append(out, pos.valueFault(one))
 	}
 	return positions{}, out
 }

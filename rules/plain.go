@@ -16,26 +16,29 @@ const coverageFor = 5 * time.Minute
 // runbookBase is put in front of a documentation path.
 const runbookBase = "https://github.com/rackpulse/rackpulse/blob/main/"
 
-// alertRule completes an alert: formatted expression, expanded texts, links.
+// alertRule completes an alert: formatted expression, expanded texts, links. at is
+// the place of the element that it comes from.
 func (b *builder) alertRule(r rule, expr string, at position) (rule, error) {
 	pretty, err := format(expr)
 	if err != nil {
-		return rule{}, at.errorf("alert %s: %s", r.alert, faultIn(expr, err))
+		return rule{}, at.key("expr").errorf("alert %s: %s", r.alert, faultIn(expr, err))
 	}
 	r.expr = pretty
 	var errs []error
 	for i, a := range r.annotations {
 		text, err := b.expand(strings.TrimSpace(a[1]))
-		errs = append(errs, err)
+		if err == nil {
+			err = checkTemplate(text)
+		}
+		if err != nil {
+			errs = append(errs, at.key(a[0]).errorf("alert %s: %s: %v", r.alert, a[0], err))
+		}
 		if a[0] == "runbook_url" {
 			text = runbookBase + text
 		}
 		r.annotations[i][1] = text
 	}
-	if err := errors.Join(errs...); err != nil {
-		return rule{}, at.errorf("alert %s: %v", r.alert, err)
-	}
-	return r, nil
+	return r, errors.Join(errs...)
 }
 
 // plain compiles a symptom or coverage alert.
@@ -65,7 +68,7 @@ func (b *builder) plain(a *alert) (rule, error) {
 		labels:      [][2]string{{"correlation", id}, {"severity", a.Severity}, {"team", a.Team}},
 		annotations: [][2]string{{"summary", a.Summary}, {"description", a.Description}, {"cause", a.Cause}, {"racks", rackID}, {"runbook_url", "docs/correlations.md#" + strings.ToLower(a.Alert)}},
 	}
-	return b.alertRule(r, expr, a.at.key("expr"))
+	return b.alertRule(r, expr, a.at)
 }
 
 // mayHave says whether the result of an expression may have a label.

@@ -54,7 +54,7 @@ func (c *contract) check(pos positions) error {
 		case len(l.Join) == 0 || l.Join[0] != "site":
 			errs = append(errs, where.key("join").errorf("level %s: join must begin with site, as ids repeat in other sites", l.Name))
 		case !contains(l.Labels, l.Join):
-			errs = append(errs, where.key("join").errorf("level %s: join has labels that labels lacks", l.Name))
+			errs = append(errs, where.key("join").errorf("level %s: join [%s] has a label that labels [%s] lacks", l.Name, strings.Join(l.Join, ", "), strings.Join(l.Labels, ", ")))
 		}
 		for j, label := range l.Labels {
 			if !namePattern.MatchString(strings.ToLower(label)) {

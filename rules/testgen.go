@@ -36,12 +36,19 @@ type testCase struct {
 // not fire, or in which the data is broken, is tried.
 func (b *builder) tests(f *file) ([]byte, error) {
 	var cases []testCase
+	made := 0
 	for i := range f.Tests {
 		more, err := b.cases(f.Correlation, &f.Tests[i])
 		if err != nil {
-			return nil, f.Tests[i].at.errorf("test %q: %v", f.Tests[i].Name, err)
+			return nil, flatten(err)
 		}
 		cases = append(cases, more...)
+		for _, one := range more {
+			made += len(one.inputs)
+		}
+		if made > maxCaseSeries {
+			return nil, f.Tests[i].at.errorf("test %q: more than %d series in all cases of %s", f.Tests[i].Name, maxCaseSeries, f.Correlation.ID)
+		}
 	}
 	return renderTests(cases, time.Duration(b.pack.contract.Interval)), nil
 }
@@ -97,7 +104,7 @@ func (b *builder) moreCases(c *spec, t *fixture, bad []sample, firing check) ([]
 	}
 	for _, name := range b.pack.inputs(c) {
 		s := b.pack.signals[name]
-		if s.Missing != "unknown" {
+		if s.Missing != "unknown" || len(out)*len(bad) > maxCaseSeries {
 			continue
 		}
 		metrics := b.pack.metrics(name)
@@ -192,7 +199,7 @@ var placeholder = regexp.MustCompile(`<([a-z_]+)>`)
 // expand writes out the fixture's series for all values of their placeholders.
 func (t *fixture) expand(over map[string][]string, values func(input) string) ([]sample, error) {
 	var out []sample
-	for _, in := range t.Inputs {
+	for i, in := range t.Inputs {
 		v := values(in)
 		if v == "" {
 			continue
@@ -201,7 +208,7 @@ func (t *fixture) expand(over map[string][]string, values func(input) string) ([
 		for _, m := range placeholder.FindAllStringSubmatch(in.Series, -1) {
 			ids, ok := over[m[1]]
 			if !ok {
-				return nil, fmt.Errorf("placeholder <%s> has no values in over", m[1])
+				return nil, t.at.key("inputs", i, "series").errorf("test %q: placeholder <%s> has no values in over", t.Name, m[1])
 			}
 			var next []string
 			for _, s := range list {
