@@ -4,6 +4,7 @@ package lease
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -31,6 +32,13 @@ import (
 // against.
 const childEnv = "RACKPULSE_LEASE_TEST_CHILD"
 
+// childDir and childAddress are where the child keeps its ledger and listens; empty:
+// in a folder of its own, on any port.
+const (
+	childDir     = "RACKPULSE_LEASE_TEST_DIR"
+	childAddress = "RACKPULSE_LEASE_TEST_ADDRESS"
+)
+
 func TestMain(m *testing.M) {
 	if kind := os.Getenv(childEnv); kind != "" {
 		if err := runChild(kind); err != nil {
@@ -50,6 +58,7 @@ type childStats struct {
 	Stack   uint64  // bytes
 	Beats   uint64
 	States  map[string]int
+	Suspect uint64 // transitions to SUSPECT
 	Expired uint64 // transitions to EXPIRED
 	Pauses  uint64
 }
@@ -57,15 +66,17 @@ type childStats struct {
 // runChild serves until its standard input ends, and answers each line with its
 // stats.
 func runChild(kind string) error {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	ln, err := net.Listen("tcp", cmp.Or(os.Getenv(childAddress), "127.0.0.1:0"))
 	if err != nil {
 		return err
 	}
-	dir, err := os.MkdirTemp("", "lease")
-	if err != nil {
-		return err
+	dir := os.Getenv(childDir)
+	if dir == "" {
+		if dir, err = os.MkdirTemp("", "lease"); err != nil {
+			return err
+		}
+		defer os.RemoveAll(dir)
 	}
-	defer os.RemoveAll(dir)
 	stats := naiveChild(ln)
 	if kind != "naive" {
 		store, err := ledger.OpenBolt(dir, ledger.BoltOptions{})
@@ -125,7 +136,10 @@ func ourChild(ln net.Listener, cfg Config, store ledger.Store) (func() childStat
 		}
 		t, _ := srv.totals()
 		for move, count := range t.moves {
-			if move[1] == Expired {
+			switch move[1] {
+			case Suspect:
+				out.Suspect += count
+			case Expired:
 				out.Expired += count
 			}
 		}
@@ -191,10 +205,11 @@ type child struct {
 	ask     func() childStats
 }
 
-func startChild(t testing.TB, kind string) *child {
+// startChild starts one; env are more variables of its environment.
+func startChild(t testing.TB, kind string, env ...string) *child {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), childEnv+"="+kind)
+	cmd.Env = append(append(os.Environ(), childEnv+"="+kind), env...)
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)

@@ -266,7 +266,7 @@ func (s *session) take(r *leasepb.HeartbeatReply) bool {
 		}
 		b.OnIdentity(out)
 	}
-	if state := State(r.GetState()); state != b.state {
+	if state := stateOf(r.GetState()); state != b.state {
 		b.state = state
 		if b.OnState != nil {
 			b.OnState(state)

@@ -36,6 +36,14 @@ func (s State) String() string {
 	return leasepb.State_name[int32(s)]
 }
 
+// stateOf is a state of the wire; Unknown for one of a later version.
+func stateOf(s leasepb.State) State {
+	if s < 0 || int(s) >= states {
+		return Unknown
+	}
+	return State(s)
+}
+
 // parseState is the inverse of String; Unknown for any other text.
 func parseState(name string) State {
 	if s := leasepb.State_value[name]; s > 0 && int(s) < states {
