@@ -12,13 +12,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
 	"time"
-
-	promconfig "github.com/prometheus/common/config"
 
 	"github.com/rackpulse/rackpulse/config"
 )
@@ -76,21 +75,11 @@ func newWebhook(part config.Part, deps Deps) (Target, error) {
 	if err := part.Decode(&c); err != nil {
 		return nil, err
 	}
-	u, err := url.Parse(c.URL)
-	switch {
-	case err != nil:
-		return nil, errors.New("url is not a URL") // err would show a password
-	case u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
-		return nil, fmt.Errorf("url %q, want http://HOST/PATH or https://HOST/PATH", u.Redacted())
-	case u.User != nil:
-		return nil, errors.New("url holds a user: sign with secret_file instead")
+	u, err := callURL(c.URL)
+	if err != nil {
+		return nil, err
 	}
-	h := promconfig.DefaultHTTPClientConfig
-	h.FollowRedirects = false
-	if c.CAFile != "" {
-		h.TLSConfig.CAFile = deps.Resolve(c.CAFile)
-	}
-	client, err := promconfig.NewClientFromConfig(h, "webhook")
+	client, err := callClient(c.CAFile, deps)
 	if err != nil {
 		return nil, err
 	}
@@ -112,32 +101,56 @@ func (w *webhook) Apply(ctx context.Context, o Order) (string, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, webhookTimeout)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, w.url, bytes.NewReader(body))
-	if err != nil {
-		return "", err
-	}
-	stamp := strconv.FormatInt(time.Now().Unix(), 10)
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set(HeaderKey, fmt.Sprintf("%d-%s-%t", o.ID, o.Action, o.Hard))
-	req.Header.Set(HeaderTime, stamp)
-	if key := w.secret.Reveal(); key != "" {
-		req.Header.Set(HeaderSignature, "sha256="+sign(key, stamp, body))
-	}
-	res, err := w.client.Do(req)
-	if err != nil {
+	status, answer, err := call(ctx, w.client, w.url, body, signed(w.secret, fmt.Sprintf("%d-%s-%t", o.ID, o.Action, o.Hard), body))
+	switch {
+	case err != nil:
 		return "", fmt.Errorf("webhook: %w", err)
+	case status/100 != 2:
+		return "", fmt.Errorf("webhook answered %d: %s", status, brief(answer))
+	}
+	return strings.TrimSpace(fmt.Sprintf("webhook took it: %d %s", status, brief(answer))), nil
+}
+
+// signed are the headers of a call of ours.
+func signed(secret config.Secret, key string, body []byte) http.Header {
+	stamp := strconv.FormatInt(time.Now().Unix(), 10)
+	h := http.Header{}
+	h.Set(HeaderKey, key)
+	h.Set(HeaderTime, stamp)
+	if text := secret.Reveal(); text != "" {
+		h.Set(HeaderSignature, "sha256="+sign(text, stamp, body))
+	}
+	return h
+}
+
+// call posts JSON and returns status and answer. Its errors do not show the URL,
+// which may hold a token.
+func call(ctx context.Context, client *http.Client, address string, body []byte, head http.Header) (status int, answer string, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, address, bytes.NewReader(body))
+	if err != nil {
+		return 0, "", errors.New("the request cannot be made")
+	}
+	maps.Copy(req.Header, head)
+	req.Header.Set("Content-Type", "application/json; charset=utf-8")
+	res, err := client.Do(req)
+	if err != nil {
+		var u *url.Error
+		if errors.As(err, &u) {
+			err = u.Err
+		}
+		return 0, "", err
 	}
 	defer res.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
 	if err != nil {
-		return "", fmt.Errorf("webhook: read the answer: %w", err)
+		return 0, "", fmt.Errorf("read the answer: %w", err)
 	}
-	answer := strings.Join(strings.Fields(strings.ToValidUTF8(string(text), "?")), " ")
-	answer = answer[:min(len(answer), maxMark)]
-	if res.StatusCode/100 != 2 {
-		return "", fmt.Errorf("webhook answered %s: %s", res.Status, answer)
-	}
-	return strings.TrimSpace("webhook took it: " + res.Status + " " + answer), nil
+	return res.StatusCode, string(text), nil
+}
+
+// brief is an answer in one short line.
+func brief(text string) string {
+	return cut(strings.Join(strings.Fields(strings.ToValidUTF8(text, "?")), " "), maxMark)
 }
 
 // sign is the signature of a body that was sent at stamp.

@@ -39,6 +39,24 @@ func (r *Report) Brief(out io.Writer) error {
 	return w.err
 }
 
+// maxTold bounds the lines of Because and Next, which stand in messages.
+const maxTold = 6
+
+// Because is the evidence for the named cause; nil without one.
+func (r *Report) Because() []string {
+	if !r.Named {
+		return nil
+	}
+	var out []string
+	for _, e := range r.Candidates[0].Evidence[:min(len(r.Candidates[0].Evidence), maxTold)] {
+		out = append(out, e.String())
+	}
+	return out
+}
+
+// Next is what to do.
+func (r *Report) Next() []string { return r.NextSteps[:min(len(r.NextSteps), maxTold)] }
+
 func (r *Report) brief() string {
 	s := r.Question + ": " + r.Conclusion
 	if r.Named {

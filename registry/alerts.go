@@ -33,8 +33,9 @@ const (
 // webhookMessage is what Alertmanager's webhook sends (version 4); fields that
 // are not needed are left out.
 type webhookMessage struct {
-	Version string         `json:"version"`
-	Alerts  []webhookAlert `json:"alerts"`
+	Version     string         `json:"version"`
+	ExternalURL string         `json:"externalURL"`
+	Alerts      []webhookAlert `json:"alerts"`
 }
 
 type webhookAlert struct {
@@ -42,6 +43,7 @@ type webhookAlert struct {
 	Labels      map[string]string `json:"labels"`
 	Annotations map[string]string `json:"annotations"`
 	Fingerprint string            `json:"fingerprint"`
+	StartsAt    time.Time         `json:"startsAt"`
 }
 
 // alertBook remembers the firing alerts of each node.
@@ -116,6 +118,9 @@ func (r *Registry) serveAlerts(w http.ResponseWriter, req *http.Request) {
 		writeError(w, http.StatusServiceUnavailable, r.notReady()) // Alertmanager asks again
 		return
 	}
+	if err := r.takeIncidents(&m, time.Now()); err != nil {
+		level.Warn(r.deps.Logger).Log("msg", "alerts are in no incident", "actor", actor, "err", err)
+	}
 	ctx, cancel := context.WithTimeout(req.Context(), operateTimeout)
 	defer cancel()
 	taken, errs := 0, []error(nil)
@@ -153,4 +158,23 @@ func (r *Registry) takeAlert(ctx context.Context, a *webhookAlert) error {
 		return err
 	}
 	return r.lease.Alert(ctx, node, breaches, alertLife)
+}
+
+// takeIncidents files the alerts of a message by incident, where there is
+// somebody to tell. Those that fire come first: what a cause explains is known
+// before its symptoms end.
+func (r *Registry) takeIncidents(m *webhookMessage, now time.Time) error {
+	if r.deps.Notify == nil {
+		return nil
+	}
+	r.lastAlertmanager.Store(m.ExternalURL)
+	var last error
+	for _, firing := range []bool{true, false} {
+		for i := range m.Alerts {
+			if a := &m.Alerts[i]; (a.Status == "firing") == firing {
+				last = cmp.Or(r.incidents.take(a, now), last)
+			}
+		}
+	}
+	return last
 }

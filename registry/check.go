@@ -59,6 +59,13 @@ func (c *Config) check(at func(keys ...string) string) error {
 			bad(at("advertise"), "%w", err)
 		}
 	}
+	for key, text := range map[string]string{"external_url": c.ExternalURL, "grafana_url": c.GrafanaURL} {
+		if text != "" {
+			if err := checkURL(text); err != nil {
+				bad(at(key), "%w", err)
+			}
+		}
+	}
 	if _, _, err := splitListen(c.GRPC.Listen); err != nil {
 		bad(at("grpc", "listen"), "%w", err)
 	}

@@ -40,6 +40,12 @@ type Config struct {
 	Actions    ActionsConfig    `yaml:"actions"`
 	Prometheus PrometheusConfig `yaml:"prometheus"`
 	Auth       AuthConfig       `yaml:"auth"`
+	// ExternalURL is where people reach the registry's pages, GrafanaURL the
+	// dashboards; messages link there. Empty: they do not.
+	ExternalURL string `yaml:"external_url"`
+	GrafanaURL  string `yaml:"grafana_url"`
+	// Notifications are the sinks of messages; their owner decodes them.
+	Notifications []config.Part `yaml:"notifications"`
 }
 
 // GRPCConfig says how beats are taken.

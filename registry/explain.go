@@ -34,6 +34,9 @@ type Explanation interface {
 	Text(w io.Writer) error
 	Markdown(w io.Writer) error
 	Brief(w io.Writer) error
+	// Because is the evidence for the cause that is named, Next what to do.
+	Because() []string
+	Next() []string
 }
 
 // ErrStore marks an error of Deps.Explain that is the store's, not the question's.

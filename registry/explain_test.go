@@ -24,6 +24,9 @@ func (a answered) Text(w io.Writer) error     { _, err := fmt.Fprint(w, "text "+
 func (a answered) Markdown(w io.Writer) error { _, err := fmt.Fprint(w, "# "+a.Asked); return err }
 func (a answered) Brief(w io.Writer) error    { _, err := fmt.Fprint(w, "brief "+a.Asked); return err }
 
+func (a answered) Because() []string { return []string{"evidence " + a.Asked} }
+func (a answered) Next() []string    { return []string{"look"} }
+
 func TestExplainServed(t *testing.T) {
 	var asked atomic.Pointer[Question]
 	r := start(t, testConfig(t.TempDir()), Deps{Explain: func(ctx context.Context, q Question) (Explanation, error) {

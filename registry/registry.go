@@ -43,6 +43,11 @@ type Deps struct {
 	// Explain answers a question about causes; nil: that is not offered. Its
 	// errors are the question's, but for those that wrap ErrStore.
 	Explain func(context.Context, Question) (Explanation, error)
+	// Notify delivers a message about an incident, at once or later, and calls
+	// told once, with whether anybody took it; nil: nobody is told. Explained names
+	// the alerts that a correlation explains, by its id.
+	Notify    func(d Digest, told func(bool))
+	Explained map[string][]string
 	// Gatherer is what GET /metrics shows; it should include the Registry
 	// itself, which is a prometheus.Collector. Nil: the Registry alone.
 	Gatherer prometheus.Gatherer
@@ -68,6 +73,11 @@ type Registry struct {
 	views     viewCache
 	edges     edgeCache
 	explainer *explainer
+	incidents *incidentBook
+	// lastAlertmanager is the address that the last webhook named, a string.
+	lastAlertmanager atomic.Value
+	// explainAgain is from when messages are explained; of keepIncidents alone.
+	explainAgain time.Time
 }
 
 // New checks cfg and opens the ledger; Run starts the rest. Close must be called
@@ -88,6 +98,7 @@ func New(cfg Config, deps Deps) (*Registry, error) {
 	}
 	r := &Registry{act: untilDone, cfg: cfg, deps: deps, views: newViewCache(), known: newAddressBook(), explainer: newExplainer()}
 	r.site.Store(deps.Site)
+	r.incidents = newIncidentBook(r.Site, deps.Explained)
 	var err error
 	if r.guard, err = newGuard(&r.cfg); err != nil {
 		return nil, err
@@ -126,6 +137,7 @@ func (r *Registry) Run(ctx context.Context, ln net.Listener) error {
 	var kept sync.WaitGroup
 	kept.Go(func() { r.keepAddresses(keepCtx) })
 	kept.Go(func() { r.watchCabling(keepCtx) })
+	kept.Go(func() { r.keepIncidents(keepCtx) })
 	err := r.runLeases(ctx, ln)
 	r.ended.Store(true)
 	stop()

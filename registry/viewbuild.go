@@ -188,6 +188,14 @@ const roleInhibitor = "inhibitor"
 // severities sorts alerts: what must be seen first comes first.
 var severities = map[string]int{"critical": 0, "warning": 1, "info": 2}
 
+// severityRank is 0 for the worst.
+func severityRank(severity string) int {
+	if r, ok := severities[severity]; ok {
+		return r
+	}
+	return len(severities)
+}
+
 // alertViews are the firing alerts of a site, critical first, then the oldest.
 func alertViews(alerts []query.Alert, siteID string) []AlertView {
 	out := []AlertView{}
@@ -202,14 +210,8 @@ func alertViews(alerts []query.Alert, siteID string) []AlertView {
 			Racks: splitList(a.Annotations["racks"]), Runbook: a.Annotations["runbook_url"], Labels: a.Labels, Since: a.ActiveAt,
 		})
 	}
-	rank := func(severity string) int {
-		if r, ok := severities[severity]; ok {
-			return r
-		}
-		return len(severities)
-	}
 	slices.SortStableFunc(out, func(a, b AlertView) int {
-		return cmp.Or(cmp.Compare(rank(a.Severity), rank(b.Severity)), a.Since.Compare(b.Since), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(cmp.Compare(severityRank(a.Severity), severityRank(b.Severity)), a.Since.Compare(b.Since), cmp.Compare(a.Name, b.Name))
 	})
 	return out
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/alecthomas/kingpin/v2"
 	"github.com/go-kit/log"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rackpulse/rackpulse/alerting"
 	"github.com/rackpulse/rackpulse/collector/gpu"
@@ -118,6 +119,9 @@ func (v *fileVerbs) checkRegistry(_ context.Context, std stdio) error {
 		if err := t.Close(); err != nil {
 			return err
 		}
+	}
+	if _, err := notifies(v.path, cfg, &registry.Deps{}, prometheus.NewRegistry(), log.NewNopLogger()); err != nil {
+		return err
 	}
 	_, err = fmt.Fprintf(std.out, "%s is good\n", v.path)
 	return err

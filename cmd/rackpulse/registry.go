@@ -66,24 +66,25 @@ func (v *registryVerb) run(ctx context.Context, std stdio) error {
 	if err := reload.Reload(); err != nil {
 		return err
 	}
-	explain, err := servedExplain(querier, func() *site.Site { return reg.Site() })
+	own := newRegistry(reload.Status)
+	deps := registry.Deps{
+		Logger: log.With(logger, "component", "registry"), Site: reload.Value(), Querier: querier,
+		Gatherer: own, Reload: v.web.lifecycle(reload.Reload),
+	}
+	deps.Explain, err = servedExplain(querier, func() *site.Site { return reg.Site() })
 	if err != nil {
 		return err
 	}
-	own := newRegistry(reload.Status)
-	reg, err = registry.New(*cfg, registry.Deps{
-		Logger: log.With(logger, "component", "registry"), Site: reload.Value(), Querier: querier, Explain: explain,
-		Gatherer: own, Reload: v.web.lifecycle(reload.Reload),
-	})
+	tell, err := notifies(v.configFile, cfg, &deps, own, logger)
+	if err != nil {
+		return err
+	}
+	reg, err = registry.New(*cfg, deps)
 	if err != nil {
 		return err
 	}
 	own.MustRegister(reg)
-	targets, err := openTargets(v.configFile, cfg, logger)
-	if err == nil {
-		err = addOutbox(reg, targets, cfg.Actions.MaxPerMinute, own, logger)
-	}
-	if err != nil {
+	if err := addOutbox(reg, v.configFile, cfg, own, logger); err != nil {
 		return errors.Join(err, reg.Close())
 	}
 	ln, err := net.Listen("tcp", cfg.GRPC.Listen)
@@ -91,10 +92,11 @@ func (v *registryVerb) run(ctx context.Context, std stdio) error {
 		return errors.Join(err, reg.Close())
 	}
 	level.Info(logger).Log("msg", "starting registry", "site", reload.Value().ID, "beats", ln.Addr(), "version", version.Info())
-	return runActors(ctx,
+	return runActors(ctx, append([]actor{
 		v.web.serve(registryPages(reg), slogger, nil),
-		actor{name: "registry", run: func(ctx context.Context) error { return reg.Run(ctx, ln) }},
-		reloadOnHangup(reload.Reload, logger))
+		{name: "registry", run: func(ctx context.Context) error { return reg.Run(ctx, ln) }},
+		reloadOnHangup(reload.Reload, logger),
+	}, tell...)...)
 }
 
 // registryPages are the rack page and, beside it, the registry's API.
