@@ -154,6 +154,7 @@ func TestDingTalk(t *testing.T) {
 			}
 		})
 		time.Sleep(20 * time.Minute)
+		synctest.Wait()
 		// 1 s and 2 s after the first two failures, ten minutes after the third.
 		var after []time.Duration
 		for _, at := range r.at {
@@ -170,6 +171,7 @@ func TestDingTalk(t *testing.T) {
 		refused := false
 		n.Notify(Notice{Key: "b", Title: "t", Markdown: "x"}, func(took bool) { refused = !took })
 		time.Sleep(time.Hour)
+		synctest.Wait()
 		if !refused || len(r.at) != 5 {
 			t.Errorf("refused %v after %d calls", refused, len(r.at))
 		}
@@ -193,6 +195,7 @@ func TestDingTalkRate(t *testing.T) {
 			n.Notify(Notice{Key: strconv.Itoa(i), Title: "t", Markdown: strconv.Itoa(i)}, func(bool) {})
 		}
 		time.Sleep(5 * time.Minute)
+		synctest.Wait()
 		stop()
 		if len(r.texts) != 50 || r.texts[49] != "49" {
 			t.Errorf("%d arrived, the last is %q", len(r.texts), r.texts[len(r.texts)-1])
@@ -243,6 +246,7 @@ func TestNotifier(t *testing.T) {
 			})
 		}
 		time.Sleep(3 * time.Hour)
+		synctest.Wait()
 		stop()
 		get := func(sink, result string) float64 { return testutil.ToFloat64(n.total.WithLabelValues(sink, result)) }
 		if get("away", "sent") != 0 || get("away", "expired") == 0 || get("away", "queue_full") == 0 || get("away", "expired")+get("away", "queue_full") != 300 {
