@@ -106,7 +106,7 @@ func (r *Registry) enrich(ctx context.Context, d *Digest) {
 	}
 	q := d.question
 	q.To = d.At.Truncate(explainGrain).Add(explainGrain)
-	got, err := r.explain(ctx, q)
+	got, err := r.Explain(ctx, q)
 	if err != nil {
 		if errors.Is(err, context.DeadlineExceeded) {
 			r.explainAgain = time.Now().Add(notifyPause)
