@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -26,6 +27,8 @@ func Files() fs.FS { return files }
 type Query struct {
 	Panel string
 	Expr  string
+	// Labels are the labels that its legend and its links want of every series.
+	Labels []string
 }
 
 // Queries lists the expressions of a dashboard's panels and annotations in order.
@@ -37,7 +40,7 @@ func Queries(dashboard []byte) ([]Query, error) {
 	var out []Query
 	for _, p := range b.panels() {
 		for _, t := range p.Targets {
-			out = append(out, Query{Panel: p.Title, Expr: t.Expr})
+			out = append(out, Query{Panel: p.Title, Expr: t.Expr, Labels: p.labels(t.RefID, t.Legend)})
 		}
 	}
 	for _, a := range b.Annotations.List {
@@ -46,6 +49,46 @@ func Queries(dashboard []byte) ([]Query, error) {
 		}
 	}
 	return out, nil
+}
+
+// labelUse is how a legend ({{rack_id}}) and a link (${__field.labels.rack_id},
+// ${__data.fields.rack_id}) name a label.
+var labelUse = regexp.MustCompile(`\{\{ *([a-zA-Z_]+) *\}\}|\$\{__(?:field\.labels|data\.fields)\.([a-zA-Z_]+)\}`)
+
+// labels are those that the legend of a target and the links on its series use. The
+// rows of a table of several targets are one: the first must have them.
+func (p panel) labels(ref, legend string) []string {
+	if p.Type == "table" && ref != p.Targets[0].RefID {
+		return nil
+	}
+	text := legend
+	for _, k := range p.FieldConfig.Defaults.Links {
+		text += " " + k.URL
+	}
+	for _, o := range p.FieldConfig.Overrides {
+		if !p.fits(o, ref) {
+			continue
+		}
+		for _, prop := range o.Properties {
+			if prop.ID == "links" {
+				text += " " + string(prop.Value)
+			}
+		}
+	}
+	set := map[string]bool{}
+	for _, m := range labelUse.FindAllStringSubmatch(text, -1) {
+		set[m[1]+m[2]] = true
+	}
+	return slices.Sorted(maps.Keys(set))
+}
+
+// fits tells whether an override is for the values of a target.
+func (p panel) fits(o override, ref string) bool {
+	field := "Value"
+	if len(p.Targets) > 1 {
+		field = "Value #" + ref
+	}
+	return o.Matcher.ID == "byFrameRefID" && o.Matcher.Options == ref || o.Matcher.ID == "byName" && o.Matcher.Options == field
 }
 
 // Substitute replaces the dashboard's variables by what "All" stands for, and
@@ -100,6 +143,7 @@ type panel struct {
 	Targets     []struct {
 		RefID      string     `json:"refId"`
 		Expr       string     `json:"expr"`
+		Legend     string     `json:"legendFormat"`
 		Datasource datasource `json:"datasource"`
 	} `json:"targets"`
 	FieldConfig struct {

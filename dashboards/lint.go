@@ -209,11 +209,7 @@ func (l *linter) onePanel(b *board, p panel) {
 func (p panel) unitOf(ref string) string {
 	unit := p.FieldConfig.Defaults.Unit
 	for _, o := range p.FieldConfig.Overrides {
-		field := "Value"
-		if len(p.Targets) > 1 {
-			field = "Value #" + ref
-		}
-		if !(o.Matcher.ID == "byFrameRefID" && o.Matcher.Options == ref || o.Matcher.ID == "byName" && o.Matcher.Options == field) {
+		if !p.fits(o, ref) {
 			continue
 		}
 		for _, prop := range o.Properties {

@@ -149,7 +149,7 @@ var suffixUnits = []struct {
 	{"DCGM_FI_DEV_GPU_TEMP", []string{"celsius"}}, {"DCGM_FI_DEV_MEMORY_TEMP", []string{"celsius"}},
 	{"DCGM_FI_DEV_POWER_USAGE", []string{"watt"}}, {"DCGM_FI_DEV_POWER_MGMT_LIMIT", []string{"watt"}},
 	{"DCGM_FI_DEV_GPU_UTIL", []string{"percent"}}, {"DCGM_FI_DEV_FAN_SPEED", []string{"percent"}},
-	{"DCGM_FI_DEV_FB_USED", []string{"decmbytes", "mbytes"}}, {"DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL", []string{"MiBs"}},
+	{"DCGM_FI_DEV_FB_USED", []string{"mbytes"}}, {"DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL", []string{"MiBs"}},
 	{"DCGM_FI_PROF_PCIE_TX_BYTES", []string{"Bps"}}, {"DCGM_FI_PROF_PCIE_RX_BYTES", []string{"Bps"}},
 	{"DCGM_FI_PROF_GR_ENGINE_ACTIVE", []string{"percentunit"}}, {"DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", []string{"percentunit"}},
 }

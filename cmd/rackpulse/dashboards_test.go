@@ -24,6 +24,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/rackpulse/rackpulse/dashboards"
+	"github.com/rackpulse/rackpulse/query"
 	"github.com/rackpulse/rackpulse/testtool"
 )
 
@@ -81,7 +82,10 @@ func playOf(board, expr string) string {
 }
 
 // boardQuery is one query of a dashboard, ready to be sent.
-type boardQuery struct{ board, panel, expr string }
+type boardQuery struct {
+	board, panel, expr string
+	labels             []string // that its series should have
+}
 
 // boardQueries are the queries of all dashboards by the play that fits them.
 func boardQueries(t *testing.T) map[string][]boardQuery {
@@ -106,7 +110,7 @@ func boardQueries(t *testing.T) map[string][]boardQuery {
 				t.Fatal(err)
 			}
 			play := playOf(name, expr)
-			out[play] = append(out[play], boardQuery{board: name, panel: q.Panel, expr: expr})
+			out[play] = append(out[play], boardQuery{board: name, panel: q.Panel, expr: expr, labels: q.Labels})
 		}
 	}
 	return out
@@ -151,6 +155,15 @@ func TestDashboardsShowData(t *testing.T) {
 					}
 					if values == 0 {
 						t.Errorf("%s: panel %q is empty: %s", q.board, q.panel, q.expr)
+						continue
+					}
+					for _, label := range q.labels {
+						if strings.Contains(q.expr, "ALERTS{") && !slices.Contains([]string{"site", "alertname", "correlation"}, label) {
+							continue // each alert names its own kind of entity
+						}
+						if !slices.ContainsFunc(series, func(s query.Series) bool { return s.Labels[label] != "" }) {
+							t.Errorf("%s: panel %q names the label %s in its legend or links, which no series has: %s", q.board, q.panel, label, q.expr)
+						}
 					}
 				}
 			})
@@ -325,8 +338,11 @@ func nodeExporterPage(t *testing.T, flags ...string) string {
 	return text
 }
 
-// foreign are metrics that only real devices make.
-var foreign = []string{"rackpulse_rejected_samples_total", "rackpulse_facility_implausible", "switch_port_neighbor_info"}
+// foreign are metrics that only real devices, schedulers and drivers make.
+var foreign = []string{
+	"rackpulse_rejected_samples_total", "rackpulse_facility_implausible", "switch_port_neighbor_info", "ups_", "pdu_phase_current_peak_ampere", "pdu_phase_current_trough_ampere",
+	"pdu_power_transients_total", "pdu_branch_current_ampere", "rackpulse_gpu_job_info", "rackpulse_gpu_pod_info", "rackpulse_gpu_process_memory_bytes",
+}
 
 // beside is what neither the simulated hall nor the embedded Prometheus can show:
 // what a real Prometheus notes of a scrape (the end-to-end tests ask a real one), how
@@ -343,4 +359,26 @@ rackpulse_rejected_samples_total{field="rack_inlet_temperature_celsius",reason="
 rackpulse_facility_implausible{device="r09-a",check="phase_power",pdu_id="r09-a",rack_id="r09",instance="facility2"} 1
 # TYPE switch_port_neighbor_info gauge
 switch_port_neighbor_info{switch="tor01",port="Ethernet1",neighbor="gpu001",rack_id="r01",instance="facility"} 1
+# TYPE pdu_phase_current_peak_ampere gauge
+pdu_phase_current_peak_ampere{pdu_id="r01-a",phase="1",rack_id="r01",instance="facility"} 31
+# TYPE pdu_phase_current_trough_ampere gauge
+pdu_phase_current_trough_ampere{pdu_id="r01-a",phase="1",rack_id="r01",instance="facility"} 12
+# TYPE pdu_power_transients_total counter
+pdu_power_transients_total{pdu_id="r01-a",direction="rise",rack_id="r01",instance="facility"} 4
+# TYPE pdu_branch_current_ampere gauge
+pdu_branch_current_ampere{pdu_id="r01-a",branch="1",rack_id="r01",instance="facility"} 9
+# TYPE ups_on_battery gauge
+ups_on_battery{ups="ups1",instance="facility"} 0
+# TYPE ups_battery_charge_ratio gauge
+ups_battery_charge_ratio{ups="ups1",instance="facility"} 1
+# TYPE ups_battery_runtime_seconds gauge
+ups_battery_runtime_seconds{ups="ups1",instance="facility"} 900
+# TYPE ups_load_ratio gauge
+ups_load_ratio{ups="ups1",instance="facility"} 0.4
+# TYPE rackpulse_gpu_job_info gauge
+rackpulse_gpu_job_info{UUID="GPU-1",gpu="0",job_id="4711",uid="1000",node="gpu001",rack_id="r01",instance="gpu001"} 1
+# TYPE rackpulse_gpu_pod_info gauge
+rackpulse_gpu_pod_info{UUID="GPU-1",gpu="0",namespace="ml",pod="train-0",container="main",node="gpu001",rack_id="r01",instance="gpu001"} 1
+# TYPE rackpulse_gpu_process_memory_bytes gauge
+rackpulse_gpu_process_memory_bytes{UUID="GPU-1",gpu="0",node="gpu001",rack_id="r01",instance="gpu001"} 4e+10
 `
