@@ -156,7 +156,7 @@ func (b *builder) base(s *signal) (string, error) {
 		return "(" + text + ")", nil
 	}
 	guards := l.Join
-	if l.Bare {
+	if l.Bare || s.Bare {
 		guards = nil
 	}
 	sel, err := addGuards(s.Metric, guards)
@@ -250,11 +250,11 @@ func (b *builder) latch(s *signal, base string) (string, error) {
 		}
 		clear = &v
 	}
-	own, err := b.pack.selector(s.Name)
+	join := b.pack.levels[s.Level].Join
+	own, err := b.pack.selector(s.Name, join...)
 	if err != nil {
 		return "", err
 	}
-	join := b.pack.levels[s.Level].Join
 	return fmt.Sprintf("%s or (%s %s %s %s)", up, base, s.Op, number(*clear), on("", "and", join, own)), nil
 }
 

@@ -55,7 +55,7 @@ func (b *builder) set(c *spec, at level, own string) (string, error) {
 		parts = append(parts, "("+sel+join+")")
 	}
 	if c.Hold != "" {
-		hold, err := b.pack.selector(c.Hold)
+		hold, err := b.pack.selector(c.Hold, at.Join...)
 		errs = append(errs, err)
 		parts = append(parts, "("+on(guarded(own, at.Join...), "and", at.Join, hold)+")")
 	}
@@ -78,7 +78,7 @@ func (b *builder) group(c *spec, at level, set string) ([]rule, error) {
 	parent, g := b.pack.levels[c.Level], c.Group
 	pairLabels := union(at.Labels, parent.Labels...)
 	e, _ := b.pack.edge(c.At, c.Level)
-	of, err := b.pack.selector(g.Of)
+	of, err := b.pack.selector(g.Of, at.Join...)
 	if err != nil {
 		return nil, c.at.errorf("%v", err)
 	}
@@ -139,7 +139,7 @@ func (b *builder) blame(c *spec, at, parent level, pairs string) (expr, support 
 	if g.Supporting == nil {
 		return rest, "", nil
 	}
-	if support, err = b.pack.selector(g.Supporting.Signal); err != nil {
+	if support, err = b.pack.selector(g.Supporting.Signal, parent.Join...); err != nil {
 		return "", "", err
 	}
 	known := "(" + on(pairs, "and", parent.Join, support) + ")"

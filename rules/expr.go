@@ -69,7 +69,8 @@ func guarded(name string, labelNames ...string) string {
 	return name + "{" + strings.Join(guards, ",") + "}"
 }
 
-// selector returns the guarded selector of a signal's recorded series.
+// selector returns the guarded selector of a signal's recorded series. Those of a
+// bare level are guarded for the extra labels only.
 func (p *Pack) selector(name string, extra ...string) (string, error) {
 	s := p.signals[name]
 	if s == nil {
@@ -80,6 +81,9 @@ func (p *Pack) selector(name string, extra ...string) (string, error) {
 		if !slices.Contains(l.Labels, e) {
 			return "", fmt.Errorf("signal %q of level %s has no label %q, only %s", name, s.Level, e, strings.Join(l.Labels, ", "))
 		}
+	}
+	if l.Bare {
+		return guarded(series(s.Level, name), extra...), nil
 	}
 	return guarded(series(s.Level, name), union(l.Join, extra...)...), nil
 }

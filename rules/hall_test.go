@@ -128,10 +128,15 @@ func (s *store) scrape(p page) {
 // eval evaluates the groups that are due at the present time.
 func (s *store) eval() {
 	for _, g := range s.groups {
-		if s.now.Unix()%int64(g.Interval().Seconds()) == 0 {
+		if s.due(g) {
 			g.Eval(s.tb.Context(), s.now)
 		}
 	}
+}
+
+// due says that a group is evaluated at the present time.
+func (s *store) due(g *promrules.Group) bool {
+	return s.now.Unix()%int64(g.Interval().Seconds()) == 0
 }
 
 // check fails on rules that ended with an error.

@@ -45,11 +45,12 @@ func (l *linter) joinLabel(r *linted, b *parser.BinaryExpr, label string) {
 	if label == "site" { // a target label, the same on all series of a site
 		return
 	}
+	enough := b.Op == parser.LAND && l.pack.bare(label) && (allGuarded(b.LHS, label) || allGuarded(b.RHS, label))
 	for _, side := range []parser.Expr{b.LHS, b.RHS} {
 		for _, p := range providers(side, label) {
 			if p.gone {
 				l.problem(r, p.node, "C002", "on(%s): the label is aggregated away here, so all series match", label)
-			} else if !p.guarded() {
+			} else if !p.guarded() && !enough {
 				l.problem(r, p.node, "C002", "on(%s): %s lacks {%s!=\"\"}; series without the label match each other", label, p.node, p.label)
 			}
 		}
@@ -59,6 +60,18 @@ func (l *linter) joinLabel(r *linted, b *parser.BinaryExpr, label string) {
 // hasLabel says whether a label belongs to some level.
 func (p *Pack) hasLabel(name string) bool {
 	return slices.ContainsFunc(p.contract.Levels, func(l level) bool { return slices.Contains(l.Labels, name) })
+}
+
+// bare says whether a label identifies entities of a level whose metrics are read
+// without guards. An "and" is safe when one side has them: the other's series
+// without the label match nothing.
+func (p *Pack) bare(label string) bool {
+	return slices.ContainsFunc(p.contract.Levels, func(l level) bool { return l.Bare && l.Join[len(l.Join)-1] == label })
+}
+
+// allGuarded says that every series of a result has the label.
+func allGuarded(e parser.Expr, label string) bool {
+	return !slices.ContainsFunc(providers(e, label), func(p provider) bool { return p.gone || !p.guarded() })
 }
 
 // provider is a selector that a label of a result comes from, or the place where

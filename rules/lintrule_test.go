@@ -137,10 +137,10 @@ func TestLintCycles(t *testing.T) {
 func TestLintSources(t *testing.T) {
 	for _, tc := range []struct{ name, file, old, replacement, want string }{
 		{"as it is", "load-heat.yml", "for: 1m", "for: 1m", ""},
-		{"a needed signal that says nothing of its absence", "rack-silent.yml", "    missing: ok # rack_leases tells when there are no leases at all\n", "", "rack-silent.yml:53:16 C012"},
+		{"a needed signal that says nothing of its absence", "rack-silent.yml", "    missing: ok # rack_leases tells when there are no leases at all\n", "", "rack-silent.yml:54:16 C012"},
 		{"a number in an expression", "load-heat.yml", `{{limit "inlet.correlation_hot_celsius"}}`, "28", "load-heat.yml:11:11 C020"},
 		{"a count of samples", "load-heat.yml", `({{signal "inlet"}} <= {{limit "inlet.correlation_hot_celsius"}})`, `(count_over_time({{signal "inlet"}}[5m]) > 12)`, ""},
-		{"a limit without a unit", "contract.yml", "  correlation.silent_nodes: 3", "  correlation.silent_nodes: 3\n  correlation.much: 3", "contract.yml:47:21 C020"},
+		{"a limit without a unit", "contract.yml", "  correlation.silent_nodes: 3", "  correlation.silent_nodes: 3\n  correlation.much: 3", "contract.yml:49:21 C020"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			pack, err := ReadPack(edited(t, tc.file, tc.old, tc.replacement))

@@ -61,12 +61,12 @@ func TestBadSpecs(t *testing.T) {
 		{"bad expression", "load-heat.yml", "count by (site, rack_id, node) (", "count by (site, rack_id, node) ((", "load-heat.yml:6:11: signal gpus_hot_busy: unclosed left parenthesis, here: "},
 		{"threshold without a limit", "rack-silent.yml", "    raise: 1\n", "", "want either raise or raise_limit beside op"},
 		{"hold of another level", "rack-silent.yml", "hold: rack_silent_share", "hold: node_silent", "hold: signal node_silent is of level node, want one of level rack"},
-		{"lift without an edge", "cooling-fault.yml", "  at: rack\n  severity", "  at: device\n  severity", "cooling-fault.yml:140:10: correlation cooling-fault: no edge from device to cooling_unit in contract.yml"},
+		{"lift without an edge", "cooling-fault.yml", "  at: rack\n  severity", "  at: device\n  severity", "cooling-fault.yml:144:10: correlation cooling-fault: no edge from device to cooling_unit in contract.yml"},
 		{"filtered signal without proof", "gpu-lost.yml", "    op: \"==\"\n", "    op: \"==\"\n    missing: unknown\n", "needs covered_by"},
 		{"mutes an alert that is not there", "rack-silent.yml", "alert: NodeLeaseLost", "alert: NodeLost", "there is no alert NodeLost"},
 		{"signal in a circle", "cooling-fault.yml", `expr: '{{signal "inlet"}} and on`, `expr: '{{signal "inlet_up"}} and on`, "signal inlet_up refers to itself"},
 		{"two of a name", "load-heat.yml", "name: inlet_normal", "name: inlet_hot", `signal "inlet_hot" is also at cooling-fault.yml:`},
-		{"label that the level lacks", "load-heat.yml", `"gpu_hot_utilisation" "node"`, `"gpu_hot_utilisation" "feed"`, `has no label "feed"`},
+		{"label that the level lacks", "load-heat.yml", `{{signal "gpu_hot_utilisation"}}`, `{{signal "gpu_hot_utilisation" "feed"}}`, `has no label "feed"`},
 		{"two documents", "load-heat.yml", "\ncorrelation:", "\n---\ncorrelation:", "load-heat.yml:15:4: a second document"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -45,7 +45,7 @@ func (b *builder) alertRule(r rule, expr string, at position) (rule, error) {
 func (b *builder) plain(a *alert) (rule, error) {
 	expr := a.Expr
 	if a.Signal != "" {
-		sel, err := b.pack.selector(a.Signal)
+		sel, err := b.pack.selector(a.Signal, b.pack.levels[a.Level].Join...)
 		if err != nil {
 			return rule{}, a.at.key("expr").errorf("alert %s: %v", a.Alert, err)
 		}
@@ -106,7 +106,7 @@ func (b *builder) cannotFire(c *spec) ([]rule, error) {
 		if s.CoveredBy != "" {
 			proof = s.CoveredBy
 		}
-		sel, err := b.pack.selector(proof)
+		sel, err := b.pack.selector(proof, b.pack.levels[b.pack.signals[proof].Level].Join...)
 		errs = append(errs, err)
 		racks, err := b.pack.selector("racks")
 		errs = append(errs, err)

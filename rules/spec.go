@@ -73,7 +73,8 @@ func (c *contract) check(pos positions) error {
 
 // level is a kind of entity. Labels are all labels its series keep, Join those
 // that identify one entity. Bare leaves the guards out of the level's own metrics:
-// each costs a look-up of all values of the label.
+// each costs a look-up of all values of the label. They stand where signals are
+// joined, and lint wants them on one side of an "and" only.
 type level struct {
 	Name   string   `yaml:"name"`
 	Labels []string `yaml:"labels"`
@@ -116,13 +117,18 @@ type signal struct {
 	RaiseLimit  string     `yaml:"raise_limit"`
 	Clear       *float64   `yaml:"clear"`
 	ClearLimit  string     `yaml:"clear_limit"`
+	// Bare leaves the guards out of the metric, where they would cost as much as
+	// reading it: those that read the signal have them.
+	Bare bool `yaml:"bare"`
 	// Missing says what no series means: "ok" (default), or "unknown", which
 	// adds the coverage alert.
 	Missing string `yaml:"missing"`
 	// CoveredBy names the signal whose series prove that this one has input,
 	// for signals that have series only while they are true.
 	CoveredBy string `yaml:"covered_by"`
-	// Group is "coverage" for signals that only coverage alerts read.
+	// Group is "coverage" for signals that are evaluated with the coverage alerts,
+	// each minute: what only those read, what changes when equipment does, and
+	// what may be a minute old.
 	Group string `yaml:"group"`
 
 	at position
