@@ -91,7 +91,7 @@ func TestForeignJoins(t *testing.T) {
 		for range s.NodesIn(r.ID) {
 			put(`count by (rack_id) (rackpulse_gpu_up{rack_id!=""} == 1)`, r.ID, 8)
 			put(`count by (rack_id) (DCGM_FI_DEV_GPU_TEMP{rack_id!="",Hostname!="",hostname!=""})`, r.ID, 8)
-			put(`rackpulse:rack:rack_gpus`, r.ID, 8)
+			put(`rackpulse:rack:rack_gpus{rack_id!=""}`, r.ID, 8)
 		}
 		put(`count by (rack_id) (rack_inlet_temperature_celsius)`, r.ID, 3)
 		put(`count by (rack_id) (pdu_phase_current_ampere)`, r.ID, 6)
