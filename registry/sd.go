@@ -66,9 +66,9 @@ func (r *Registry) agentTargets(self string) []TargetGroup {
 	return out
 }
 
-// exporterTargets are the foreign exporters of one job, one a node, with the
-// node's labels as target labels. port is used where the site file does not name
-// the exporter; 0: such nodes have none.
+// exporterTargets are the foreign exporters of one job, one a node or facility
+// device, with the labels of that as target labels. port is used where the site
+// file does not name a node's exporter; 0: such nodes have none.
 func (r *Registry) exporterTargets(job string, port int) []TargetGroup {
 	r.refreshAddresses()
 	s, left, agents := r.site.Load(), r.hasLeft(), r.known.all()
@@ -90,6 +90,17 @@ func (r *Registry) exporterTargets(job string, port int) []TargetGroup {
 		}
 		labels := maps.Clone(s.NodeLabels(n.ID))
 		labels["instance"], labels["site"] = n.ID, s.ID
+		out = append(out, TargetGroup{Targets: []string{address}, Labels: labels})
+	}
+	for _, d := range s.Devices() {
+		address := d.Exporters[job]
+		if address == "" {
+			continue
+		}
+		labels := map[string]string{"instance": d.ID, "site": s.ID, "device": d.ID}
+		if d.Rack != "" {
+			labels["rack_id"] = d.Rack
+		}
 		out = append(out, TargetGroup{Targets: []string{address}, Labels: labels})
 	}
 	return out

@@ -28,7 +28,8 @@ import (
 const sdSite = `
 site: {id: lab.1}
 racks: [{id: r01}]
-pdus: [{id: r01-a, rack: r01, phases: 1, rated_amperes: 16}, {id: r01-b, rack: r01, phases: 1, rated_amperes: 16}]
+pdus: [{id: r01-a, rack: r01, phases: 1, rated_amperes: 16}, {id: r01-b, rack: r01, phases: 1, rated_amperes: 16, exporters: {snmp: "10.9.1.2:161"}}]
+cooling_units: [{id: crac1, exporters: {snmp: "10.9.1.3:161"}}]
 node_classes: [{id: plain, height_u: 2}, {id: desk, rackless: true}]
 nodes:
 - {id: n1, rack: r01, u: 1, class: plain, exporters: {node_exporter: "n1.example:9101"}}

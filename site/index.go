@@ -94,35 +94,35 @@ func byRack[T any](list []T, rack func(*T) string) map[string][]*T {
 
 func (x *index) addDevices(s *Site) {
 	for _, d := range s.PDUs {
-		x.addDevice(KindPDU, d.ID, d.Rack, "pdu_id", d.ID, "rack_id", d.Rack)
+		x.addDevice(KindPDU, d.ID, d.Rack, d.Exporters, "pdu_id", d.ID, "rack_id", d.Rack)
 	}
 	for _, d := range s.UPSs {
-		x.addDevice(KindUPS, d.ID, d.Rack, "ups", d.ID, "rack_id", d.Rack)
+		x.addDevice(KindUPS, d.ID, d.Rack, nil, "ups", d.ID, "rack_id", d.Rack)
 	}
 	for _, d := range s.CoolingUnits {
-		x.addDevice(KindCooling, d.ID, "", "cooling_unit", d.ID)
+		x.addDevice(KindCooling, d.ID, "", d.Exporters, "cooling_unit", d.ID)
 	}
 	for _, d := range s.Switches {
-		x.addDevice(KindSwitch, d.ID, d.Rack, "switch", d.ID, "rack_id", d.Rack)
+		x.addDevice(KindSwitch, d.ID, d.Rack, d.Exporters, "switch", d.ID, "rack_id", d.Rack)
 	}
 	for _, d := range s.Sensors {
-		x.addDevice(KindSensor, d.ID, d.Rack, "sensor", d.ID, "rack_id", d.Rack, "position", d.Position)
+		x.addDevice(KindSensor, d.ID, d.Rack, nil, "sensor", d.ID, "rack_id", d.Rack, "position", d.Position)
 	}
 	for _, d := range s.Meters {
-		x.addDevice(KindMeter, d.ID, "", "meter", d.ID, "role", d.Role)
+		x.addDevice(KindMeter, d.ID, "", nil, "meter", d.ID, "role", d.Role)
 	}
 }
 
 // addDevice enters a device; pairs are label names and values, those without a
 // value are left out.
-func (x *index) addDevice(kind, id, rack string, pairs ...string) {
+func (x *index) addDevice(kind, id, rack string, exporters map[string]string, pairs ...string) {
 	labels := map[string]string{}
 	for i := 0; i < len(pairs); i += 2 {
 		if pairs[i+1] != "" {
 			labels[pairs[i]] = pairs[i+1]
 		}
 	}
-	x.devices[id] = Device{Entity: Entity{kind, id}, Rack: rack, Labels: labels}
+	x.devices[id] = Device{Entity: Entity{kind, id}, Rack: rack, Labels: labels, Exporters: exporters}
 	x.order = append(x.order, id)
 }
 

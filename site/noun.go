@@ -83,6 +83,11 @@ func (m *Meter) ident() *string       { return &m.ID }
 func (c *NodeClass) ident() *string   { return &c.ID }
 func (n *Node) ident() *string        { return &n.ID }
 
+func (p *PDU) exporters() *map[string]string         { return &p.Exporters }
+func (c *CoolingUnit) exporters() *map[string]string { return &c.Exporters }
+func (s *Switch) exporters() *map[string]string      { return &s.Exporters }
+func (n *Node) exporters() *map[string]string        { return &n.Exporters }
+
 func (r *Room) refs() []ref      { return nil }
 func (f *Feed) refs() []ref      { return nil }
 func (m *Meter) refs() []ref     { return nil }
@@ -129,10 +134,11 @@ var ashraeClasses = []string{"A1", "A2", "A3", "A4", "H1"}
 
 type failFunc = func(key, format string, args ...any)
 
-func (r *Row) check(failFunc)         {}
-func (u *UPS) check(failFunc)         {}
-func (c *CoolingUnit) check(failFunc) {}
-func (s *Switch) check(failFunc)      {}
+func (r *Row) check(failFunc) {}
+func (u *UPS) check(failFunc) {}
+
+func (c *CoolingUnit) check(fail failFunc) { checkExporters(c.Exporters, fail) }
+func (s *Switch) check(fail failFunc)      { checkExporters(s.Exporters, fail) }
 
 func (r *Room) check(fail failFunc) {
 	if r.ASHRAEClass != "" && !slices.Contains(ashraeClasses, r.ASHRAEClass) {
@@ -170,6 +176,7 @@ func (p *PDU) check(fail failFunc) {
 	if p.Outlets > 1000 {
 		fail("outlets", "%d outlets; want at most 1000", p.Outlets)
 	}
+	checkExporters(p.Exporters, fail)
 }
 
 // measures are what a sensor can measure.
@@ -204,8 +211,13 @@ func (n *Node) check(fail failFunc) {
 	if strings.ContainsAny(n.Address, " \t/") {
 		fail("address", "%s; want a host name or an IP address", quote(n.Address))
 	}
-	for _, job := range slices.Sorted(maps.Keys(n.Exporters)) {
-		switch target := n.Exporters[job]; {
+	checkExporters(n.Exporters, fail)
+}
+
+// checkExporters checks the addresses of foreign exporters by job name.
+func checkExporters(exporters map[string]string, fail failFunc) {
+	for _, job := range slices.Sorted(maps.Keys(exporters)) {
+		switch target := exporters[job]; {
 		case !isID(job):
 			fail("exporters."+quoteKey(job), "want a job name of letters, digits, . _ -")
 		case !isHostPort(target):

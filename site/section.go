@@ -68,6 +68,7 @@ func spread[T any, P interface {
 	if len(ids) > 1 {
 		s.broken = !spreadRefs[T, P](p, *s, out) || s.broken
 	}
+	spreadExporters[T, P](p, *s, out)
 	if nodes, ok := any(out).([]Node); ok {
 		p.spreadNodes(*s, nodes)
 	}
@@ -148,18 +149,16 @@ func exampleRange(item string, n int) string {
 	return num.prefix + "[" + num.digits + "-" + pad(num.value+int64(n)-1, len(num.digits)) + "]" + num.suffix
 }
 
-// spreadNodes hands out what only nodes have: positions, outlets, ports,
-// exporters.
+// spreadNodes hands out what only nodes have: positions, outlets, ports.
 func (p *parser) spreadNodes(s spot, nodes []Node) {
 	first := nodes[0]
 	outlets := p.spreadList(s, first.ID, "outlets", first.Outlets, len(nodes))
 	ports := p.spreadList(s, first.ID, "ports", first.Ports, len(nodes))
-	exporters := p.spreadExporters(s, first.Exporters, len(nodes))
 	height := p.classHeight(first.Class)
 	above := map[string]int{} // rack -> units taken by earlier nodes of this entry
 	for i := range nodes {
 		n := &nodes[i]
-		n.Outlets, n.Ports, n.Exporters = outlets[i], ports[i], exporters[i]
+		n.Outlets, n.Ports = outlets[i], ports[i]
 		if n.U > 0 {
 			n.U += above[n.Rack]
 			above[n.Rack] += height
@@ -189,26 +188,35 @@ func (p *parser) spreadList(s spot, id, key string, exprs []string, n int) [][]s
 	return out
 }
 
-func (p *parser) spreadExporters(s spot, exprs map[string]string, n int) []map[string]string {
-	out := make([]map[string]string, n)
-	if len(exprs) == 0 {
-		return out
+// exporting are the nouns that foreign exporters read.
+type exporting interface{ exporters() *map[string]string }
+
+// spreadExporters hands out the addresses of exporters.
+func spreadExporters[T any, P interface {
+	*T
+	noun
+}](p *parser, s spot, out []T) {
+	first, ok := any(P(&out[0])).(exporting)
+	if !ok || len(*first.exporters()) == 0 {
+		return
 	}
+	exprs := *first.exporters()
+	all := make([]map[string]string, len(out))
 	for i := range out {
-		out[i] = make(map[string]string, len(exprs))
+		all[i] = make(map[string]string, len(exprs))
+		*any(P(&out[i])).(exporting).exporters() = all[i]
 	}
 	for _, job := range slices.Sorted(maps.Keys(exprs)) {
 		line, path := s.line("exporters"), join(join(s.path, "exporters"), job)
-		if n == 1 && isHostPort(exprs[job]) { // [::1]:9100 is no range
-			out[0][job] = exprs[job]
+		if len(out) == 1 && isHostPort(exprs[job]) { // [::1]:9100 is no range
+			all[0][job] = exprs[job]
 			continue
 		}
-		items, ok := p.share(line, path, exprs[job], n, false)
-		for i := 0; ok && i < n; i++ {
-			out[i][job] = items[i]
+		items, ok := p.share(line, path, exprs[job], len(out), false)
+		for i := 0; ok && i < len(out); i++ {
+			all[i][job] = items[i]
 		}
 	}
-	return out
 }
 
 // isHostPort tells whether s is host:port with a port of 1..65535.

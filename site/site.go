@@ -68,6 +68,9 @@ type PDU struct {
 	Phases       int     `yaml:"phases"`        // 1 or 3
 	RatedAmperes float64 `yaml:"rated_amperes"` // per line, amperes
 	Outlets      int     `yaml:"outlets"`       // number of outlets; 0: not declared
+	// Exporters maps the job name of a foreign exporter that reads it to the
+	// host:port that the exporter is told.
+	Exporters map[string]string `yaml:"exporters"`
 }
 
 // UPS is one uninterruptible supply.
@@ -82,6 +85,8 @@ type CoolingUnit struct {
 	ID     string   `yaml:"id"`
 	Room   string   `yaml:"room"`
 	Serves []string `yaml:"serves"` // rack ids; hostlist ranges are expanded
+	// Exporters is as a PDU's.
+	Exporters map[string]string `yaml:"exporters"`
 }
 
 // Switch is a network switch.
@@ -89,6 +94,8 @@ type Switch struct {
 	ID   string `yaml:"id"`
 	Rack string `yaml:"rack"`
 	U    int    `yaml:"u"`
+	// Exporters is as a PDU's.
+	Exporters map[string]string `yaml:"exporters"`
 }
 
 // Sensor is an environmental sensor.
@@ -161,4 +168,6 @@ type Device struct {
 	// rack_id; cooling_unit: cooling_unit; ups: ups[, rack_id]; meter: meter, role.
 	// Labels without a value are left out.
 	Labels map[string]string
+	// Exporters are its addresses for foreign exporters by job name.
+	Exporters map[string]string
 }
