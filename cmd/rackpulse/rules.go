@@ -26,6 +26,7 @@ type rulesVerbs struct {
 	root     string
 	files    []string
 	promtool string
+	output   outputFlags
 }
 
 func registerRules(app *kingpin.Application) []verb {
@@ -36,7 +37,8 @@ func registerRules(app *kingpin.Application) []verb {
 	lint := cmd.Command("lint", "Check rule files for faults of joins and labels; without files, the compiled pack.")
 	lint.Arg("file", "Prometheus rule files or Alertmanager configurations.").ExistingFilesVar(&v.files)
 	build := cmd.Command("build", "Compile the correlations to rules, inhibition, tests and docs.")
-	build.Flag("out", "Folder to write to; rules land in rules/generated under it.").Default(".").StringVar(&v.root)
+	build.Flag("out", "Folder to write to; rules land in rules/generated under it, objects of the operator in the folder itself.").Default(".").StringVar(&v.root)
+	v.output.register(build)
 	test := cmd.Command("test", "Compile, then run promtool's checks and unit tests over the result.")
 	test.Flag("promtool", "The promtool to use.").Default("promtool").StringVar(&v.promtool)
 	diff := cmd.Command("diff", "Show which compiled files differ from those in a folder; exit status 1 if any.")
@@ -125,6 +127,11 @@ func (v *rulesVerbs) build(_ context.Context, std stdio) error {
 	_, built, err := v.compile()
 	if err != nil {
 		return err
+	}
+	if v.output.format == formatOperator {
+		if built, err = v.output.objects(built, v.siteFile, nil); err != nil {
+			return err
+		}
 	}
 	if err := writeFiles(v.root, built); err != nil {
 		return err

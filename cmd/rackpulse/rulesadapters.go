@@ -24,9 +24,9 @@ const defaultRegistryURL = "http://registry:9401"
 // adaptersVerb is "rackpulse rules adapters".
 type adaptersVerb struct {
 	*rulesVerbs
-	names    []string
-	out      string
-	registry string
+	names  []string
+	out    string
+	output outputFlags
 }
 
 func registerAdapters(cmd *kingpin.CmdClause, v *rulesVerbs) verb {
@@ -34,7 +34,7 @@ func registerAdapters(cmd *kingpin.CmdClause, v *rulesVerbs) verb {
 	sub := cmd.Command("adapters", "Rules and scrape configurations for exporters that a site keeps; without a name, the list of them.")
 	sub.Arg("adapter", "Names of adapters, or adapter files (*.yml).").StringsVar(&a.names)
 	sub.Flag("out", "Folder to write "+rules.AdapterRules+" and "+rules.AdapterScrape+" to; without it they are printed.").Short('o').StringVar(&a.out)
-	sub.Flag("registry.url", "URL of the registry that discovers the exporters.").Default(defaultRegistryURL).StringVar(&a.registry)
+	a.output.register(sub)
 	return verb{sub, a.run}
 }
 
@@ -54,7 +54,7 @@ func (a *adaptersVerb) run(_ context.Context, std stdio) error {
 	if err != nil {
 		return err
 	}
-	built, err := pack.BuildAdapters(list, a.registry)
+	built, err := pack.BuildAdapters(list, a.output.operator.Registry)
 	if err != nil {
 		return err
 	}
@@ -65,13 +65,22 @@ func (a *adaptersVerb) run(_ context.Context, std stdio) error {
 	if len(problems) > 0 {
 		return exitCode(1)
 	}
+	if a.output.format == formatOperator {
+		if built, err = a.output.objects(built, a.siteFile, list); err != nil {
+			return err
+		}
+	}
 	if a.out == "" {
 		for _, name := range sortedKeys(built) {
 			fmt.Fprintf(std.out, "# %s\n%s", name, built[name])
 		}
 		return nil
 	}
-	return writeFiles(a.out, built)
+	if err := writeFiles(a.out, built); err != nil {
+		return err
+	}
+	fmt.Fprintf(std.out, "%d files written\n", len(built))
+	return nil
 }
 
 // chooseAdapters returns built-in adapters by name and others by file.
