@@ -4,9 +4,7 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"slices"
@@ -41,9 +39,7 @@ func registerRules(app *kingpin.Application) []verb {
 	v.output.register(build)
 	test := cmd.Command("test", "Compile, then run promtool's checks and unit tests over the result.")
 	test.Flag("promtool", "The promtool to use.").Default("promtool").StringVar(&v.promtool)
-	diff := cmd.Command("diff", "Show which compiled files differ from those in a folder; exit status 1 if any.")
-	diff.Flag("out", "Folder to compare with.").Default(".").StringVar(&v.root)
-	return []verb{{lint, v.lint}, {build, v.build}, {test, v.test}, {diff, v.diff}, registerAdapters(cmd, v)}
+	return []verb{{lint, v.lint}, {build, v.build}, {test, v.test}, registerRulesDiff(cmd, v), registerRulesInit(cmd), registerAdapters(cmd, v)}
 }
 
 // pack returns the pack of --pack, or the built-in one.
@@ -153,34 +149,6 @@ func (v *rulesVerbs) test(ctx context.Context, std stdio) error {
 	out, err := rules.Test(ctx, promtool, built)
 	_, _ = std.out.Write(out)
 	return err
-}
-
-func (v *rulesVerbs) diff(_ context.Context, std stdio) error {
-	_, built, err := v.compile()
-	if err != nil {
-		return err
-	}
-	root := os.DirFS(v.root)
-	am := built[alertmanagerFile]
-	delete(built, alertmanagerFile)
-	changes, err := rules.Diff(built, root)
-	if err != nil {
-		return err
-	}
-	there, err := fs.ReadFile(root, alertmanagerFile)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	if string(there) != string(am) {
-		changes = append(changes, rules.Change{Path: alertmanagerFile, Kind: "changed"})
-	}
-	for _, c := range changes {
-		fmt.Fprintln(std.out, c)
-	}
-	if len(changes) > 0 {
-		return exitCode(1)
-	}
-	return nil
 }
 
 func sortedKeys[V any](m map[string]V) []string {
