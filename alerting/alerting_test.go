@@ -55,20 +55,33 @@ func TestTemplates(t *testing.T) {
 	err := os.WriteFile(data, []byte(`{"status":"firing","receiver":"facility-page",
  "alerts":[{"status":"firing","labels":{"alertname":"CoolingFault","cooling_unit":"crah1"},"annotations":{"summary":"Cooling fault at crah1","cause":"cooling unit crah1","racks":"r01,r02","description":"inlet 31 C"},"startsAt":"2026-01-02T03:04:05Z"}],
  "groupLabels":{"alertname":"CoolingFault"},"commonLabels":{"alertname":"CoolingFault","team":"facility","severity":"critical"},
- "commonAnnotations":{"summary":"Cooling fault at crah1","cause":"cooling unit crah1","racks":"r01,r02"},"externalURL":"http://am"}`), 0o600)
+ "commonAnnotations":{"summary":"Cooling fault at crah1","cause":"cooling unit crah1","racks":"r01,r02","muted":"37","runbook_url":"https://docs/x.md"},"externalURL":"http://am"}`), 0o600)
 	if err != nil {
 		t.Fatal(err)
 	}
 	render := func(name string) string {
-		return amtool(t, "template", "render", "--template.glob=templates/*.tmpl", "--template.data="+data, "--template.text={{ template \""+name+"\" . }}")
+		kind := "text"
+		if strings.HasSuffix(name, ".html") {
+			kind = "html"
+		}
+		return amtool(t, "template", "render", "--template.type="+kind, "--template.glob=templates/*.tmpl", "--template.data="+data, "--template.text={{ template \""+name+"\" . }}")
 	}
 	if got := strings.TrimSpace(render("rackpulse.title")); got != "[FIRING 1] Cooling fault at crah1" {
 		t.Errorf("title %q", got)
 	}
-	text := render("rackpulse.text")
-	for _, want := range []string{"Cause: cooling unit crah1", "Racks: r01,r02", "Team: facility, severity critical", "inlet 31 C", "Since 2026-01-02 03:04:05 UTC"} {
-		if !strings.Contains(text, want) {
-			t.Errorf("text lacks %q:\n%s", want, text)
+	explain := "https://rackpulse.example.com/api/v1/explain?format=text&alert=CoolingFault&at=2026-01-02T03:04:05Z"
+	silence := "http://am/#/silences/new?filter=%7Balertname%3D%22CoolingFault%22%7D"
+	for name, wants := range map[string][]string{
+		"rackpulse.text": {"Cause: cooling unit crah1", "Affected: 1 firing, 37 muted", "Racks: r01,r02", "Team: facility, severity critical", "inlet 31 C", "Since 2026-01-02 03:04:05 UTC",
+			"Explain: " + explain, "Silence: " + silence, "Dashboard: https://grafana.example.com/d/rackpulse-correlation-v1\n"},
+		"rackpulse.slack": {"*Cause* cooling unit crah1", "1 firing, 37 muted", "• Cooling fault at crah1: inlet 31 C, since 03:04:05 UTC", "<" + explain + "|explain>", "<https://docs/x.md|runbook>", "<" + silence + "|silence>"},
+		"rackpulse.html":  {"<b>cooling unit crah1</b>", "1 firing, 37 muted", "Cooling fault at crah1<br>inlet 31 C", `<a href="https://docs/x.md">Runbook</a>`, `<a href="` + silence + `">Silence</a>`},
+	} {
+		text := render(name)
+		for _, want := range wants {
+			if !strings.Contains(text, want) {
+				t.Errorf("%s lacks %q:\n%s", name, want, text)
+			}
 		}
 	}
 }

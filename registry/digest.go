@@ -157,7 +157,7 @@ func silenceLink(alertmanager string, labels map[string]string) string {
 			matchers = append(matchers, fmt.Sprintf("%s=%q", name, v))
 		}
 	}
-	return strings.TrimSuffix(u.String(), "/") + "/#/silences/new?filter=" + url.QueryEscape("{"+strings.Join(matchers, ",")+"}")
+	return strings.TrimSuffix(u.String(), "/") + "/#/silences/new?filter=" + strings.ReplaceAll(url.QueryEscape("{"+strings.Join(matchers, ",")+"}"), "+", "%20")
 }
 
 // links are those of an incident. base is the registry's own address for people,

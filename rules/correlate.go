@@ -5,6 +5,7 @@ package rules
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -24,7 +25,7 @@ func (b *builder) correlation(c *spec) ([]rule, error) {
 	}
 	out := []rule{first}
 	if c.Group == nil {
-		r, err := b.alertRule(ruleOf(c), guarded(set, at.Join...), c.at)
+		r, err := b.alertRule(b.pack.ruleOf(c), guarded(set, at.Join...), c.at)
 		return append(out, r), err
 	}
 	more, err := b.group(c, at, set)
@@ -118,7 +119,7 @@ func (b *builder) group(c *spec, at level, set string) ([]rule, error) {
 	if g.Device != "" {
 		companion, lone = asDevice(companion, g.Device), asDevice(lone, g.Device)
 	}
-	add(b.alertRule(ruleOf(c), guarded(top, parent.Join...), c.at))
+	add(b.alertRule(b.pack.ruleOf(c), guarded(top, parent.Join...), c.at))
 	add(b.alertRule(companionOf(c), companion, c.at))
 	add(b.alertRule(aloneOf(c), lone, c.at.key("group", "alone")))
 	return out, errors.Join(errs...)
@@ -173,12 +174,16 @@ func common(c *spec, severity string) [][2]string {
 }
 
 // ruleOf is the alert of a correlation.
-func ruleOf(c *spec) rule {
-	return rule{
+func (p *Pack) ruleOf(c *spec) rule {
+	r := rule{
 		alert: c.Alert, dur: time.Duration(c.For), keep: time.Duration(c.KeepFiringFor),
 		labels:      common(c, c.Severity),
 		annotations: [][2]string{{"summary", c.Summary}, {"description", c.Description}, {"cause", c.Cause}, {"racks", racks(c)}, {"runbook_url", docPath(c.ID)}},
 	}
+	if text := p.muted(c); text != "" {
+		r.annotations = append(r.annotations, [2]string{"muted", text})
+	}
+	return r
 }
 
 // aloneOf is the alert of an entity whose parent is not to blame.
@@ -218,4 +223,37 @@ func racks(c *spec) string {
 	label := snake(c.Level)
 	return fmt.Sprintf(`{{ with printf "count by (rack_id) (%s_part{site=%%q,%s=%%q})" $labels.site $labels.%s | query }}`+
 		`{{ range $i, $r := sortByLabel "rack_id" . }}{{ if $i }},{{ end }}{{ $r.Labels.rack_id }}{{ end }}{{ end }}`, series(c.At, c.ID), label, label)
+}
+
+// muted is the annotation that counts the firing alerts which Alertmanager mutes
+// for this one, or those of its companions: it tells nobody of them itself. It is
+// empty for a correlation that mutes nothing.
+func (p *Pack) muted(c *spec) string {
+	var labels, args []string
+	for i, l := range p.levels[c.Level].Join {
+		labels = append(labels, fmt.Sprintf("%s=%%[%d]q", l, i+1))
+		args = append(args, "$labels."+l)
+	}
+	var parts []string
+	for _, in := range p.inhibitions() {
+		source := c.Alert
+		if c.Group != nil && slices.Contains(in.sources, c.Group.Companion) {
+			source = c.Group.Companion
+		}
+		if !slices.Contains(in.sources, source) {
+			continue
+		}
+		target := []string{`alertstate="firing"`, fmt.Sprintf("alertname=%q", in.target)}
+		for _, l := range in.equal {
+			if l != "site" {
+				target = append(target, l+`!=""`)
+			}
+		}
+		parts = append(parts, fmt.Sprintf(`ALERTS{%s} and on (%s) ALERTS{alertstate="firing",alertname=%q,%s}`,
+			strings.Join(target, ","), strings.Join(in.equal, ", "), source, strings.Join(labels, ",")))
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("{{ with printf `count(%s)` %s | query }}{{ . | first | value | printf \"%%.0f\" }}{{ else }}0{{ end }}", strings.Join(parts, " or "), strings.Join(args, " "))
 }
