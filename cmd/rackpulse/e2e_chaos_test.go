@@ -37,6 +37,8 @@ type chaos struct {
 // of 10 s.
 func TestE2EChaos(t *testing.T) {
 	afterMeasuring(t)
+	storms.Lock()
+	t.Cleanup(storms.Unlock)
 	w := newWires(t)
 	c := &chaos{rack: w.lay(), rest: w.lay()}
 	c.trio = startTrio(t, chaosNodes, w.host, "{beat_interval: 2s, ttl: 10s, cooldown: 10s}")

@@ -27,6 +27,9 @@ const (
 	chaosPause = 15 * time.Second
 )
 
+// storms lets the tests with 2,000 streams run one after the other.
+var storms sync.Mutex
+
 // swarm are 2,000 clients, one stream each, that beat every 2 s.
 type swarm struct {
 	t    *testing.T
@@ -93,6 +96,8 @@ func rackSite(racks int) string {
 // nobody; how many etcd does is told.
 func TestE2EPause(t *testing.T) {
 	afterMeasuring(t)
+	storms.Lock()
+	t.Cleanup(storms.Unlock)
 	log := &callLog{}
 	srv := httptest.NewServer(log)
 	defer srv.Close()

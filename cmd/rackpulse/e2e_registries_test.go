@@ -173,9 +173,9 @@ func (c *trio) following(i, lead int) {
 // registries: nobody is suspected, lost or acted on.
 func TestE2ERegistries(t *testing.T) {
 	afterMeasuring(t)
-	c := startTrio(t, fleetNodes, "127.0.0.1", "{beat_interval: 1s, ttl: 10s, cooldown: 10s}")
+	c := startTrio(t, fleetNodes, "127.0.0.1", "{beat_interval: 2s, ttl: 10s, cooldown: 10s}")
 	lead := c.leader(20 * time.Second)
-	c.fleet(time.Second, func(n int, b *lease.Beater) {
+	c.fleet(chaosBeat, func(n int, b *lease.Beater) {
 		hello := lease.Hello{Roles: []string{lease.RoleGPU}, Advertise: fmt.Sprintf("192.0.2.%d:9400", n)}
 		b.Hello = func() lease.Hello { return hello }
 	})
