@@ -41,9 +41,9 @@ func TestInhibitionIsValid(t *testing.T) {
 
 // startAlertmanager runs a real Alertmanager on a free loopback port and returns
 // its address. It ends with the test.
-func startAlertmanager(t *testing.T) string {
+func startAlertmanager(t *testing.T, config string) string {
 	t.Helper()
-	cmd := exec.Command(testtool.Binary(t, "alertmanager"), "--config.file="+alertmanagerConfig(t), "--storage.path="+t.TempDir(),
+	cmd := exec.Command(testtool.Binary(t, "alertmanager"), "--config.file="+config, "--storage.path="+t.TempDir(),
 		"--web.listen-address=127.0.0.1:0", "--cluster.listen-address=", "--log.level=info")
 	stderr, err := cmd.StderrPipe()
 	if err != nil {
@@ -162,7 +162,7 @@ func muted(alerts []apiAlert) []string {
 // Alertmanager and reads who mutes whom. The causes stand for racks that also
 // have label-less doubles, which must mute nothing.
 func TestInhibition(t *testing.T) {
-	url := startAlertmanager(t)
+	url := startAlertmanager(t, alertmanagerConfig(t))
 	postAlerts(t, url, []string{
 		"CoolingFault cooling_unit=crah1", "CoolingFaultRack cooling_unit=crah1 rack_id=r01 role=inhibitor",
 		"RackAirflowLost rack_id=r07", "FeedLost feed=feed-a",
