@@ -155,8 +155,7 @@ func TestHostileChild(t *testing.T) {
 		var built map[string][]byte
 		if built, err = pack.Build(site.DefaultLimits()); err == nil {
 			maps.DeleteFunc(built, func(name string, _ []byte) bool { return !strings.HasSuffix(name, ".rules.yml") })
-			pack.Lint(built, KnownMetrics())
-			pack.LintSources()
+			pack.LintPack(built, KnownMetrics())
 			return
 		}
 	}

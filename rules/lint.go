@@ -44,6 +44,8 @@ type Problem struct {
 	Column  int    `json:"column"` // from 1
 	ID      string `json:"id"`
 	Message string `json:"message"`
+
+	rule string // the record or alert, or the name of the inhibition, that it is about
 }
 
 // String is "file:line:column: identifier message".
@@ -88,6 +90,7 @@ type linter struct {
 	unseen   map[string]*linted // alerts that only inhibitions name
 	known    map[string]bool    // answers about recorded series, false while one is sought
 	problems []Problem
+	at       string // the rule that is looked at
 }
 
 // Lint checks rule files, and Alertmanager files or fragments for their
@@ -107,6 +110,7 @@ func (p *Pack) Lint(files map[string][]byte, metrics []byte) []Problem {
 	}
 	for i := range l.rules {
 		if r := &l.rules[i]; r.expr != nil {
+			l.at = r.record + r.alert
 			l.joins(r)
 			l.rule(r)
 		}
@@ -128,7 +132,7 @@ func sorted(list []Problem) []Problem {
 	slices.SortFunc(list, func(a, b Problem) int {
 		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column), cmp.Compare(a.ID, b.ID), cmp.Compare(a.Message, b.Message))
 	})
-	return list
+	return slices.Compact(list)
 }
 
 // once asks a question about a recorded series, which others may be made of many
@@ -144,7 +148,7 @@ func (l *linter) once(question, record, label string, ask func(r *linted) bool) 
 }
 
 func (l *linter) add(file string, line, column int, id, format string, args ...any) {
-	l.problems = append(l.problems, Problem{file, max(line, 1), max(column, 1), id, fmt.Sprintf(format, args...)})
+	l.problems = append(l.problems, Problem{File: file, Line: max(line, 1), Column: max(column, 1), ID: id, Message: fmt.Sprintf(format, args...), rule: l.at})
 }
 
 // read parses one file into rules and inhibitions.
@@ -288,6 +292,7 @@ func (l *linter) duplicates() {
 	for i := range l.rules {
 		r := &l.rules[i]
 		id := r.title()
+		l.at = r.record + r.alert
 		for _, name := range slices.Sorted(maps.Keys(r.labels)) {
 			id += "\x00" + name + "\x00" + r.labels[name]
 		}

@@ -43,6 +43,14 @@ func readInhibit(file string, node *yaml.Node) inhibitNode {
 	return in
 }
 
+// name is that of a named inhibition.
+func (in inhibitNode) name() string {
+	if n := child(in.node, "name"); n != nil {
+		return n.Value
+	}
+	return ""
+}
+
 // nonEmpty says whether matchers require a label.
 func nonEmpty(matchers []*labels.Matcher, name string) bool {
 	return slices.ContainsFunc(matchers, func(m *labels.Matcher) bool { return m.Name == name && !m.Matches("") })
@@ -70,6 +78,7 @@ func (l *linter) matching(matchers []*labels.Matcher) []*linted {
 // inhibitions finds C010 and C011.
 func (l *linter) inhibitions() {
 	for _, in := range l.inhibits {
+		l.at = in.name()
 		if in.bad != nil {
 			l.add(in.file, in.node.Line, in.node.Column, "C000", "%v", in.bad)
 			continue
@@ -135,6 +144,7 @@ func (l *linter) metrics(metrics map[string][]string) {
 		if r.expr == nil {
 			continue
 		}
+		l.at = r.record + r.alert
 		parser.Inspect(r.expr, func(node parser.Node, _ []parser.Node) error {
 			vs, ok := node.(*parser.VectorSelector)
 			if !ok || vs.Name == "" || recorded[vs.Name] {

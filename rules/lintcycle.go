@@ -47,6 +47,7 @@ func (l *linter) cycles() {
 			continue
 		}
 		seen[set] = true
+		l.at = inhibitNode{node: m.node}.name()
 		l.add(m.file, m.node.Line, m.node.Column, "C015", "%s mutes itself: %s; when all fire nobody is told", names[0], strings.Join(append(names, names[0]), " mutes "))
 	}
 }

@@ -10,9 +10,51 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 )
 
-// LintSources finds in the pack's own files what its rules do not show: C012 and
-// C020. The problems are sorted by file and place.
-func (p *Pack) LintSources() []Problem {
+// LintPack checks the pack's own files and what they compile to, built (see Build),
+// with the findings of Lint at the places in the pack's files that they come from.
+// The problems are sorted by file and place.
+func (p *Pack) LintPack(built map[string][]byte, metrics []byte) []Problem {
+	out := p.sources()
+	places := p.places()
+	for _, one := range p.Lint(built, metrics) {
+		if at, ok := places[one.rule]; ok {
+			one = at.problem(one.ID, "%s: %s", one.rule, one.Message)
+		}
+		out = append(out, one)
+	}
+	return sorted(out)
+}
+
+// places are where records, alerts and inhibitions come from, by name.
+func (p *Pack) places() map[string]position {
+	out := map[string]position{}
+	for name, s := range p.signals {
+		out[series(s.Level, name)] = s.source()
+	}
+	for _, f := range p.files {
+		for i := range f.Alerts {
+			out[f.Alerts[i].Alert] = f.Alerts[i].at.key("expr")
+		}
+		c := f.Correlation
+		if c == nil {
+			continue
+		}
+		set := series(c.At, c.ID)
+		for _, name := range []string{set, set + "_pairs", set + "_blamed", set + "_part", series(c.Level, c.ID)} {
+			out[name] = c.at.key("branches")
+		}
+		for _, name := range strings.Split(alertNames(c), "|") {
+			out[name] = c.at.key("alert")
+		}
+	}
+	for _, in := range p.inhibitions() {
+		out[in.name] = in.at
+	}
+	return out
+}
+
+// sources finds in the pack's own files what its rules do not show: C012 and C020.
+func (p *Pack) sources() []Problem {
 	var out []Problem
 	for _, f := range p.files {
 		if f.Correlation != nil {
@@ -31,7 +73,7 @@ func (p *Pack) LintSources() []Problem {
 			out = append(out, p.contractAt.key("limits", key).problem("C020", "limit %s does not end in its unit, like _celsius or _ratio", key))
 		}
 	}
-	return sorted(out)
+	return out
 }
 
 // silence finds C012: a signal without which a branch cannot hold, when neither

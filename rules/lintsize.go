@@ -18,6 +18,7 @@ func (l *linter) sizes(metrics map[string][]string) {
 		if r.record == "" || r.expr == nil {
 			continue
 		}
+		l.at = r.record
 		for _, label := range l.pack.contract.Unbounded {
 			if l.carries(r.expr, label, metrics) {
 				l.problem(r, r.expr, "C018", "%s keeps label %s: one series for each value, without bound", r.title(), label)

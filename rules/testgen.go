@@ -99,8 +99,10 @@ func (b *builder) moreCases(c *spec, t *fixture, bad []sample, firing check) ([]
 		return nil, err
 	}
 	out := []testCase{
-		{t.Name + ": healthy neighbours stay quiet", append(slices.Clone(bad), good...), []check{firing}},
 		{t.Name + ": a flap shorter than for stays pending", flap, b.flapChecks(c, t)},
+	}
+	if len(t.Other) > 0 {
+		out = append([]testCase{{t.Name + ": healthy neighbours stay quiet", append(slices.Clone(bad), good...), []check{firing}}}, out...)
 	}
 	for _, name := range b.pack.inputs(c) {
 		s := b.pack.signals[name]

@@ -4,15 +4,21 @@ package main
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/alecthomas/kingpin/v2"
 
 	"github.com/rackpulse/rackpulse/alerting"
+	"github.com/rackpulse/rackpulse/config"
 	"github.com/rackpulse/rackpulse/rules"
 	"github.com/rackpulse/rackpulse/site"
 )
@@ -25,20 +31,23 @@ type rulesVerbs struct {
 	files    []string
 	promtool string
 	output   outputFlags
+	format   string
 }
 
 func registerRules(app *kingpin.Application) []verb {
 	v := &rulesVerbs{}
 	cmd := app.Command("rules", "Correlations: compile them, check rule files, test.")
-	cmd.Flag("pack", "Folder of correlations in place of the built-in ones.").ExistingDirVar(&v.packDir)
+	cmd.Flag("pack", "Folder of correlations that stand beside the built-in ones; with a contract.yml of its own, in place of them.").ExistingDirVar(&v.packDir)
 	cmd.Flag("site.file", "Site file whose limits replace the built-in thresholds.").ExistingFileVar(&v.siteFile)
 	lint := cmd.Command("lint", "Check rule files for faults of joins and labels; without files, the compiled pack.")
+	formatFlag(lint, &v.format)
 	lint.Arg("file", "Prometheus rule files or Alertmanager configurations.").ExistingFilesVar(&v.files)
 	build := cmd.Command("build", "Compile the correlations to rules, inhibition, tests and docs.")
 	build.Flag("out", "Folder to write to; rules land in rules/generated under it, objects of the operator in the folder itself.").Default(".").StringVar(&v.root)
 	v.output.register(build)
 	test := cmd.Command("test", "Compile, then run promtool's checks and unit tests over the result.")
 	test.Flag("promtool", "The promtool to use.").Default("promtool").StringVar(&v.promtool)
+	formatFlag(test, &v.format)
 	return []verb{{lint, v.lint}, {build, v.build}, {test, v.test}, registerRulesDiff(cmd, v), registerRulesInit(cmd), registerAdapters(cmd, v)}
 }
 
@@ -78,45 +87,83 @@ func (v *rulesVerbs) compile() (*rules.Pack, map[string][]byte, error) {
 
 const alertmanagerFile = "alerting/alertmanager.yml"
 
+func formatFlag(cmd *kingpin.CmdClause, to *string) {
+	cmd.Flag("format", "Output: text, one file:line:column: id message on a line, or json.").Default("text").EnumVar(to, "text", "json")
+}
+
+// lint ends with 0 when nothing was found, with 1 when something was or a file is
+// not there.
 func (v *rulesVerbs) lint(_ context.Context, std stdio) error {
-	pack, files, err := v.compile()
+	checked, problems, err := v.problems()
+	var invalid rules.Problems
+	if errors.As(err, &invalid) { // the pack itself
+		problems, err = invalid, nil
+	}
 	if err != nil {
 		return err
 	}
-	metrics := rules.KnownMetrics()
-	adapters, err := rules.Adapters()
-	if err != nil {
-		return err
-	}
-	if len(v.files) > 0 {
-		// Foreign files may use metrics that no exporter of ours has.
-		if files, adapters, err = readRuleFiles(v.files); err != nil {
-			return err
+	if v.format == "json" {
+		err = json.NewEncoder(std.out).Encode(append([]rules.Problem{}, problems...))
+	} else {
+		for _, p := range problems {
+			fmt.Fprintln(std.out, p)
 		}
-		metrics = nil
-	}
-	for name := range files {
-		if strings.HasSuffix(name, ".md") || strings.HasSuffix(name, "_test.yml") {
-			delete(files, name)
+		if len(problems) == 0 {
+			fmt.Fprintf(std.out, "%d files, no problems\n", checked)
 		}
-	}
-	problems := pack.Lint(files, metrics)
-	if len(v.files) == 0 {
-		problems = append(pack.LintSources(), problems...)
-	}
-	found, err := lintAdapters(pack, adapters)
-	if err != nil {
-		return err
-	}
-	problems = append(problems, found...)
-	for _, p := range problems {
-		fmt.Fprintln(std.out, p)
 	}
 	if len(problems) > 0 {
 		return exitCode(1)
 	}
-	fmt.Fprintf(std.out, "%d files, no problems\n", len(files)+len(adapters))
-	return nil
+	return err
+}
+
+// problems lints the named files, or all that the pack is and compiles to, and
+// returns how many those are.
+func (v *rulesVerbs) problems() (checked int, found []rules.Problem, err error) {
+	pack, files, err := v.compile()
+	if err != nil {
+		return 0, nil, err
+	}
+	adapters, err := rules.Adapters()
+	if err != nil {
+		return 0, nil, err
+	}
+	if len(v.files) > 0 {
+		// Foreign files may use metrics that no exporter of ours has.
+		if files, adapters, err = readRuleFiles(v.files); err != nil {
+			return 0, nil, err
+		}
+		maps.DeleteFunc(files, func(name string, _ []byte) bool { return !isRuleFile(name) })
+		found = pack.Lint(files, nil)
+	} else {
+		metrics, err := v.metrics()
+		if err != nil {
+			return 0, nil, err
+		}
+		maps.DeleteFunc(files, func(name string, _ []byte) bool { return !isRuleFile(name) })
+		found = pack.LintPack(files, metrics)
+	}
+	more, err := lintAdapters(pack, adapters)
+	return len(files) + len(adapters), append(found, more...), err
+}
+
+// isRuleFile leaves out pages and tests.
+func isRuleFile(name string) bool {
+	return !strings.HasSuffix(name, ".md") && !strings.HasSuffix(name, "_test.yml")
+}
+
+// metrics are those of our exporters and those that the pack's own list adds.
+func (v *rulesVerbs) metrics() ([]byte, error) {
+	known := rules.KnownMetrics()
+	if v.packDir == "" {
+		return known, nil
+	}
+	own, err := config.ReadFile(filepath.Join(v.packDir, "metrics.txt"), maxRuleFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return known, nil
+	}
+	return append(append(known, '\n'), own...), err
 }
 
 func (v *rulesVerbs) build(_ context.Context, std stdio) error {
@@ -136,19 +183,48 @@ func (v *rulesVerbs) build(_ context.Context, std stdio) error {
 	return nil
 }
 
+// tested is what "rules test --format json" prints.
+type tested struct {
+	OK       bool            `json:"ok"`
+	Problems []rules.Problem `json:"problems"`        // of a pack that does not compile
+	Promtool string          `json:"promtool"`        // its output
+	Error    string          `json:"error,omitempty"` // the step that failed
+}
+
+// test ends with 0 when all tests pass, else with 1.
 func (v *rulesVerbs) test(ctx context.Context, std stdio) error {
-	_, built, err := v.compile()
-	if err != nil {
-		return err
-	}
-	delete(built, alertmanagerFile)
 	promtool, err := exec.LookPath(v.promtool)
 	if err != nil {
 		return fmt.Errorf("promtool: %w; give its path with --promtool", err)
 	}
-	out, err := rules.Test(ctx, promtool, built)
-	_, _ = std.out.Write(out)
-	return err
+	_, built, err := v.compile()
+	if err != nil && v.format == "text" {
+		return err
+	}
+	var out []byte
+	if err == nil {
+		delete(built, alertmanagerFile)
+		out, err = rules.Test(ctx, promtool, built)
+	}
+	if v.format == "text" {
+		_, _ = std.out.Write(out)
+		return err
+	}
+	result := tested{OK: err == nil, Problems: []rules.Problem{}, Promtool: string(out)}
+	var invalid rules.Problems
+	switch {
+	case errors.As(err, &invalid):
+		result.Problems = invalid
+	case err != nil:
+		result.Error = err.Error()
+	}
+	if err := json.NewEncoder(std.out).Encode(result); err != nil {
+		return err
+	}
+	if !result.OK {
+		return exitCode(1)
+	}
+	return nil
 }
 
 func sortedKeys[V any](m map[string]V) []string {
