@@ -104,6 +104,12 @@ func (c *Client) Node(ctx context.Context, node string) (*Node, error) {
 	return &out, c.do(ctx, http.MethodGet, nil, nil, &out, "nodes", node)
 }
 
+// Agents lists our own targets as Prometheus discovers them: agents and registry.
+func (c *Client) Agents(ctx context.Context) ([]TargetGroup, error) {
+	var out []TargetGroup
+	return out, c.do(ctx, http.MethodGet, nil, nil, &out, "sd", "agents")
+}
+
 // Accept makes uuids the expected GPUs of a node; nil: those that it shows now.
 func (c *Client) Accept(ctx context.Context, node string, uuids []string, reason string) (*Node, error) {
 	list := uuidList(uuids)

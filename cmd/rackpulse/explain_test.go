@@ -53,6 +53,7 @@ func TestExplainAndStatus(t *testing.T) {
 		{"status gpu001", 0, "LOST"},
 		{"status r02 --json", 0, `"node": "gpu008"`},
 		{"status ws01", 0, "ws01"},
+		{"status GPU-none", 1, "no GPU GPU-none"},
 		{"status nobody", 1, `no node and no rack "nobody"`},
 	} {
 		code, out, errors := say(t, append(strings.Fields(tc.args), from)...)

@@ -5,6 +5,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -21,6 +22,7 @@ import (
 type statusVerb struct {
 	from     sources
 	target   string
+	gpu      string // UUID, where one was asked for; target is its node then
 	asJSON   bool
 	watch    bool
 	interval time.Duration
@@ -28,8 +30,8 @@ type statusVerb struct {
 
 func registerStatus(app *kingpin.Application) []verb {
 	v := &statusVerb{}
-	cmd := app.Command("status", "GPUs, leases, power, switch ports, inlet air and firing alerts of a node or rack on one screen.")
-	cmd.Arg("target", "Node or rack.").Required().StringVar(&v.target)
+	cmd := app.Command("status", "GPUs, leases, power, switch ports, inlet air and firing alerts of a node, rack or GPU on one screen.")
+	cmd.Arg("target", "Node, rack, or UUID of a GPU.").Required().StringVar(&v.target)
 	cmd.Flag("json", "Print JSON; with --watch one object a line.").BoolVar(&v.asJSON)
 	cmd.Flag("watch", "Print again and again until interrupted.").BoolVar(&v.watch)
 	cmd.Flag("interval", "How often with --watch.").Default("5s").DurationVar(&v.interval)
@@ -109,6 +111,10 @@ type screen struct {
 	Units      []unitStatus  `json:"cooling_units,omitempty"`
 	Nodes      []nodeStatus  `json:"nodes"`
 	Alerts     []alertStatus `json:"alerts"`
+	// From says where it comes from, if not from the store; Problems what of it
+	// could not be read.
+	From     string   `json:"from,omitempty"`
+	Problems []string `json:"problems,omitempty"`
 }
 
 func (v *statusVerb) run(ctx context.Context, std stdio) error {
@@ -116,10 +122,13 @@ func (v *statusVerb) run(ctx context.Context, std stdio) error {
 	if err != nil {
 		return err
 	}
+	if err := v.findGPU(ctx, q, s); err != nil {
+		return err
+	}
 	tick := time.NewTicker(max(v.interval, time.Second))
 	defer tick.Stop()
 	for {
-		st, err := readStatus(ctx, q, s, v.target, time.Now())
+		st, err := v.read(ctx, q, s, time.Now())
 		switch {
 		case err != nil && (!v.watch || ctx.Err() != nil):
 			return err
@@ -143,6 +152,82 @@ func (v *statusVerb) run(ctx context.Context, std stdio) error {
 			return nil
 		case <-tick.C:
 		}
+	}
+}
+
+// storeTimeout bounds the reading of the store: then the agents are asked.
+const storeTimeout = 8 * time.Second
+
+// read reads the screen from the store, or from the agents where it is away.
+func (v *statusVerb) read(ctx context.Context, q query.Querier, s *site.Site, now time.Time) (*screen, error) {
+	own, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	st, err := readStatus(own, q, s, v.target, now)
+	if err != nil && ctx.Err() == nil {
+		st, err = v.fromAgents(ctx, s, now, err)
+	}
+	if err == nil && v.gpu != "" {
+		n := &st.Nodes[0]
+		n.GPUs = slices.DeleteFunc(n.GPUs, func(g gpuStatus) bool { return g.UUID != v.gpu })
+	}
+	return st, err
+}
+
+// findGPU makes the node of a GPU the target, as the store or the registry knows it.
+func (v *statusVerb) findGPU(ctx context.Context, q query.Querier, s *site.Site) error {
+	if !strings.HasPrefix(v.target, "GPU-") {
+		return nil
+	}
+	v.gpu, v.target = v.target, ""
+	own, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	list, err := q.Instant(own, fmt.Sprintf("max by (node) (last_over_time(rackpulse_gpu_up{UUID=%q}[1h]))", v.gpu), time.Now())
+	for _, sample := range list {
+		v.target = sample.Labels["node"]
+	}
+	if v.target != "" || len(v.from.registry.urls) == 0 {
+		return v.noGPU(s, err)
+	}
+	c, err := v.from.registry.client()
+	if err != nil {
+		return err
+	}
+	nodes, err := c.Nodes(ctx)
+	for _, n := range nodes {
+		if slices.Contains(n.GPUs, v.gpu) {
+			v.target = n.Node
+		}
+	}
+	return v.noGPU(s, err)
+}
+
+// noGPU is the error of a GPU whose node was not found.
+func (v *statusVerb) noGPU(s *site.Site, err error) error {
+	if v.target == "" {
+		return errors.Join(fmt.Errorf("site %s shows no GPU %s", s.ID, v.gpu), err)
+	}
+	return nil
+}
+
+// newScreen is the screen of a node or rack before anything was read.
+func newScreen(s *site.Site, target string, now time.Time) (*screen, []*site.Node, error) {
+	st := &screen{At: now.UTC(), Site: s.ID, Alerts: []alertStatus{}}
+	if n, ok := s.Node(target); ok {
+		st.Rack = n.Rack
+		return st, []*site.Node{n}, nil
+	}
+	if _, ok := s.Rack(target); ok {
+		st.Rack = target
+		return st, s.NodesIn(target), nil
+	}
+	return nil, nil, fmt.Errorf("site %s has no node and no rack %q", s.ID, target)
+}
+
+// fill puts what was read into the screen.
+func (st *screen) fill(s *site.Site, r *reading, nodes []*site.Node) {
+	st.facility(s, r)
+	for _, n := range nodes {
+		st.Nodes = append(st.Nodes, r.node(n))
 	}
 }
 
@@ -185,14 +270,9 @@ const statusMetrics = "rackpulse_gpu_up|DCGM_FI_DEV_GPU_TEMP|DCGM_FI_DEV_POWER_U
 
 // readStatus reads everything about a node or rack at one time.
 func readStatus(ctx context.Context, q query.Querier, s *site.Site, target string, now time.Time) (*screen, error) {
-	st := &screen{At: now.UTC(), Site: s.ID, Alerts: []alertStatus{}}
-	var nodes []*site.Node
-	if n, ok := s.Node(target); ok {
-		nodes, st.Rack = []*site.Node{n}, n.Rack
-	} else if _, ok := s.Rack(target); ok {
-		nodes, st.Rack = s.NodesIn(target), target
-	} else {
-		return nil, fmt.Errorf("site %s has no node and no rack %q", s.ID, target)
+	st, nodes, err := newScreen(s, target, now)
+	if err != nil {
+		return nil, err
 	}
 	where := fmt.Sprintf("rack_id=%q", st.Rack)
 	if st.Rack == "" {
@@ -217,10 +297,7 @@ func readStatus(ctx context.Context, q query.Querier, s *site.Site, target strin
 		}
 		r.samples = append(r.samples, list...)
 	}
-	st.facility(s, r)
-	for _, n := range nodes {
-		st.Nodes = append(st.Nodes, r.node(n))
-	}
+	st.fill(s, r, nodes)
 	alerts, err := q.Alerts(ctx)
 	if err != nil {
 		return nil, err

@@ -53,13 +53,24 @@ func (st *screen) write(out io.Writer) error {
 		n.write(w)
 	}
 	fmt.Fprintln(w)
-	if len(st.Alerts) == 0 {
+	st.writeAlerts(w)
+	return w.Flush()
+}
+
+// writeAlerts prints what fires, or why that is not known.
+func (st *screen) writeAlerts(w io.Writer) {
+	switch {
+	case st.From != "":
+		fmt.Fprintf(w, "from %s\n", st.From)
+	case len(st.Alerts) == 0:
 		fmt.Fprintln(w, "no alert fires")
+	}
+	for _, p := range st.Problems {
+		fmt.Fprintln(w, p)
 	}
 	for _, a := range st.Alerts {
 		fmt.Fprintf(w, "%s  %s  %s  %s\n", a.Since.UTC().Format("15:04:05"), orDash(a.Severity), a.Alert, a.Summary)
 	}
-	return w.Flush()
 }
 
 // write prints one node: a line for each of its GPUs or ports, whichever are more.
