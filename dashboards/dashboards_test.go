@@ -136,6 +136,7 @@ func TestLintFinds(t *testing.T) {
 		{"panel-datasource", `"refId":"A","datasource":{"uid":"${datasource}"}`, `"refId":"A","datasource":{"uid":"P1"}`, "target A"},
 		{"panel-datasource", `[{"datasource":{"uid":"${datasource}"},"expr"`, `[{"name":"N","datasource":{"uid":"P1"},"expr"`, "annotation N"},
 		{"panel-units", `"unit":"celsius"`, `"unit":""`, "no unit"},
+		{"unit-known", `"unit":"celsius"`, `"unit":"amperes"`, `"amperes"`},
 		{"panel-no-targets", `"targets":[{"refId":"A"`, `"targets":[],"was":[{"refId":"A"`, "asks for nothing"},
 		{"panel-id", `"panels":[`, `"panels":[{"id":1,"type":"row","title":"R","gridPos":{"x":0,"y":9,"w":24,"h":1}},`, "same id 1"},
 		{"grid", `"panels":[`, `"panels":[{"id":2,"type":"row","title":"R","gridPos":{"x":0,"y":3,"w":24,"h":1}},`, `panels "A" and "R" overlap`},
@@ -155,6 +156,8 @@ func TestLintFinds(t *testing.T) {
 			only(t, Lint(map[string][]byte{"x.json": []byte(strings.Replace(good, tc.from, tc.to, n))}, plainKnown), tc.rule, tc.text)
 		})
 	}
+	many := `{"panels":[{}` + strings.Repeat(`,{}`, maxPanels) + `]}`
+	only(t, Lint(map[string][]byte{"x.json": []byte(many)}, nil), "panels", "501 panels")
 	twins := Lint(map[string][]byte{"x.json": []byte(good), "y.json": []byte(good)}, plainKnown)
 	only(t, twins, "uid-unique", "x.json")
 }
@@ -209,6 +212,22 @@ func TestLintFindsInQueries(t *testing.T) {
 			continue
 		}
 		t.Run(tc.rule, func(t *testing.T) { only(t, got, tc.rule, `panel "A"`) })
+	}
+}
+
+// TestLabelsOfQueries holds which labels the legend and the links of a target name.
+func TestLabelsOfQueries(t *testing.T) {
+	const panel = `{"panels":[{"type":%q,"targets":[{"refId":"A","expr":"a","legendFormat":"{{node}} of {{ rack_id }}"},{"refId":"B","expr":"b"}],
+ "fieldConfig":{"defaults":{"links":[{"url":"/d/x?var-site=${__field.labels.site}&from=${__from}"}]},
+  "overrides":[{"matcher":{"id":"byFrameRefID","options":"B"},"properties":[{"id":"links","value":[{"url":"/d/y?v=${__data.fields.feed}"}]}]}]}}]}`
+	for kind, want := range map[string][][]string{
+		"timeseries": {{"node", "rack_id", "site"}, {"feed", "site"}},
+		"table":      {{"node", "rack_id", "site"}, nil}, // its rows are merged
+	} {
+		got, err := Queries(fmt.Appendf(nil, panel, kind))
+		if err != nil || len(got) != 2 || !slices.Equal(got[0].Labels, want[0]) || !slices.Equal(got[1].Labels, want[1]) {
+			t.Errorf("%s: %+v, %v, want %v", kind, got, err, want)
+		}
 	}
 }
 

@@ -62,6 +62,10 @@ func Lint(boards map[string][]byte, known Known) []Problem {
 	}
 	for _, name := range slices.Sorted(maps.Keys(parsed)) {
 		l.file, l.panel = name, ""
+		if n := len(parsed[name].panels()); n > maxPanels {
+			l.add("panels", "%d panels, at most %d are looked at", n, maxPanels)
+			continue
+		}
 		l.board(parsed[name], boards[name])
 	}
 	return l.problems
@@ -82,6 +86,9 @@ func (l *linter) target(uid string) *board {
 	}
 	return nil
 }
+
+// maxPanels bounds a dashboard; nobody reads one of more.
+const maxPanels = 500
 
 type linter struct {
 	known    Known
@@ -189,8 +196,11 @@ func (l *linter) onePanel(b *board, p panel) {
 		if t.Datasource.UID != "${datasource}" {
 			l.add("panel-datasource", "target %s has the fixed data source %q", t.RefID, t.Datasource.UID)
 		}
-		if tree := l.expr(b, t.Expr); tree != nil {
-			l.unit(tree, p.unitOf(t.RefID))
+		unit := p.unitOf(t.RefID)
+		if unit != "" && !slices.Contains(units, unit) {
+			l.add("unit-known", "target %s has the unit %q, which Grafana does not have", t.RefID, unit)
+		} else if tree := l.expr(b, t.Expr); tree != nil {
+			l.unit(tree, unit)
 		}
 	}
 	l.links(p.Links, false)

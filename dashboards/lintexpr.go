@@ -154,6 +154,17 @@ var suffixUnits = []struct {
 	{"DCGM_FI_PROF_GR_ENGINE_ACTIVE", []string{"percentunit"}}, {"DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", []string{"percentunit"}},
 }
 
+// units are Grafana's units that a rack, its nodes and a store of series need. Grafana
+// shows one that it does not know as a word behind the number.
+var units = []string{
+	"none", "short", "bool", "bool_yes_no", "bool_on_off", "percent", "percentunit", "string", "sishort",
+	"celsius", "fahrenheit", "kelvin", "watt", "kwatt", "mwatt", "megwatt", "voltamp", "kvoltamp", "amp", "mamp", "volt", "kvolt", "joule", "watth", "kwatth", "wattm2",
+	"bytes", "decbytes", "kbytes", "deckbytes", "mbytes", "decmbytes", "gbytes", "decgbytes", "bits", "decbits",
+	"Bps", "binBps", "KiBs", "KBs", "MiBs", "MBs", "GiBs", "GBs", "bps", "binbps", "Kbits", "Mbits", "Gbits",
+	"s", "ms", "µs", "ns", "m", "h", "d", "dtdurations", "dtdurationms", "dateTimeAsIso", "dateTimeFromNow", "dateTimeAsSystem",
+	"hertz", "rothz", "rotrpm", "humidity", "ops", "reqps", "rps", "cps", "cpm", "opm", "rpm", "pps", "iops", "flowcms", "litreh", "pressurekpa", "pressurebar",
+}
+
 // perSecond are the units of the rate of a counter, by the unit in its name.
 var perSecond = map[string][]string{
 	"_bytes": {"Bps", "binBps"}, "_joules": {"watt"}, "_seconds": {"percentunit"},
