@@ -5,7 +5,6 @@
 package dashboards
 
 import (
-	"cmp"
 	"embed"
 	"encoding/json"
 	"fmt"
@@ -227,6 +226,16 @@ func (b *board) panels() []panel {
 	return out
 }
 
+// chosen says whether a data source is a variable, so that the reader chooses it.
+func (b *board) chosen(d datasource) bool {
+	name, ok := strings.CutPrefix(d.UID, "$")
+	if !ok {
+		return false
+	}
+	v := b.variable(strings.TrimSuffix(strings.TrimPrefix(name, "{"), "}"))
+	return v != nil && v.Type == "datasource"
+}
+
 func (b *board) variable(name string) *variable {
 	for i := range b.Templating.List {
 		if b.Templating.List[i].Name == name {
@@ -241,18 +250,24 @@ func (b *board) substitute(expr, rateInterval, timeRange string) string {
 	return b.substituteAs(expr, rateInterval, timeRange, func(all string) string { return all })
 }
 
+// variableUse is how an expression names a variable: $rack_id, ${rack_id}, or with a
+// format, ${rack_id:regex}.
+var variableUse = regexp.MustCompile(`\$\{(\w+)(?::\w+)?\}|\$(\w+)`)
+
 // substituteAs is substitute with another form for the values of All.
 func (b *board) substituteAs(expr, rateInterval, timeRange string, form func(all string) string) string {
-	values := map[string]string{"__rate_interval": rateInterval, "__range": timeRange}
+	values := map[string]string{
+		"__rate_interval": rateInterval, "__range": timeRange,
+		"__interval": "15s", "__interval_ms": "15000", "__range_s": "3600", "__range_ms": "3600000",
+	}
 	for _, v := range b.Templating.List {
 		values[v.Name] = form(v.AllValue)
 	}
-	names := slices.Collect(maps.Keys(values))
-	// The longest first: $rack_id is not $rack.
-	slices.SortFunc(names, func(a, b string) int { return cmp.Or(len(b)-len(a), strings.Compare(a, b)) })
-	var pairs []string
-	for _, name := range names {
-		pairs = append(pairs, "${"+name+"}", values[name], "$"+name, values[name])
-	}
-	return strings.NewReplacer(pairs...).Replace(expr)
+	return variableUse.ReplaceAllStringFunc(expr, func(use string) string {
+		m := variableUse.FindStringSubmatch(use)
+		if value, ok := values[m[1]+m[2]]; ok {
+			return value
+		}
+		return use
+	})
 }

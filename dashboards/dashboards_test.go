@@ -156,6 +156,13 @@ func TestLintFinds(t *testing.T) {
 			only(t, Lint(map[string][]byte{"x.json": []byte(strings.Replace(good, tc.from, tc.to, n))}, plainKnown), tc.rule, tc.text)
 		})
 	}
+	// Another way to write it, and none, which is the panel's.
+	for _, same := range []string{`"refId":"A","datasource":{"uid":"$datasource"}`, `"refId":"A"`} {
+		dash := strings.Replace(good, `"refId":"A","datasource":{"uid":"${datasource}"}`, same, 1)
+		if got := Lint(map[string][]byte{"x.json": []byte(dash)}, plainKnown); len(got) > 0 || dash == good {
+			t.Errorf("%s: %v", same, got)
+		}
+	}
 	many := `{"panels":[{}` + strings.Repeat(`,{}`, maxPanels) + `]}`
 	only(t, Lint(map[string][]byte{"x.json": []byte(many)}, nil), "panels", "501 panels")
 	twins := Lint(map[string][]byte{"x.json": []byte(good), "y.json": []byte(good)}, plainKnown)
@@ -176,6 +183,8 @@ func TestLintFindsInQueries(t *testing.T) {
 		{"", "celsius", goodExpr},
 		{"target-promql", "celsius", `a_celsius{`},
 		{"target-promql", "celsius", `a_celsius{site=~"$site",rack_id=~"$rack_id",node=~"$node"}`},
+		{"", "celsius", `a_celsius{site=~"${site:regex}",rack_id=~"${rack_id}"}`},
+		{"target-rate-interval", "short", `sum(rate(c_total{` + bothSide + `}[$__interval]))`},
 		{"metric-known", "celsius", `x_celsius{` + bothSide + `}`},
 		{"", "Bps", `rate(node_network_receive_bytes_total{` + bothSide + `}[$__rate_interval])`},
 		{"target-rack", "celsius", `a_celsius{site=~"$site"}`},

@@ -121,7 +121,7 @@ func (l *linter) board(b *board, raw []byte) {
 		if a.Expr == "" {
 			continue
 		}
-		if a.Datasource.UID != "${datasource}" {
+		if !b.chosen(a.Datasource) {
 			l.add("panel-datasource", "annotation %s has the fixed data source %q", a.Name, a.Datasource.UID)
 		}
 		l.expr(b, a.Expr)
@@ -150,7 +150,7 @@ func (l *linter) variables(b *board) {
 		if v.Refresh != 2 {
 			l.add("template-on-time-change-reload", "variable %s does not refresh with the time range (refresh 2)", v.Name)
 		}
-		if v.Datasource.UID != "${datasource}" {
+		if !b.chosen(v.Datasource) {
 			l.add("template-datasource", "variable %s has the fixed data source %q", v.Name, v.Datasource.UID)
 		}
 		if v.IncludeAll && v.AllValue != ".+" && v.AllValue != ".*" {
@@ -183,7 +183,7 @@ func (l *linter) onePanel(b *board, p panel) {
 	if p.Type == "text" {
 		return
 	}
-	if p.Datasource.UID != "${datasource}" {
+	if !b.chosen(p.Datasource) {
 		l.add("panel-datasource", "the data source is fixed to %q", p.Datasource.UID)
 	}
 	if p.FieldConfig.Defaults.Unit == "" {
@@ -193,11 +193,11 @@ func (l *linter) onePanel(b *board, p panel) {
 		l.add("panel-no-targets", "it asks for nothing")
 	}
 	for _, t := range p.Targets {
-		if t.Datasource.UID != "${datasource}" {
+		if t.Datasource.UID != "" && !b.chosen(t.Datasource) { // without one it has the panel's
 			l.add("panel-datasource", "target %s has the fixed data source %q", t.RefID, t.Datasource.UID)
 		}
 		unit := p.unitOf(t.RefID)
-		if unit != "" && !slices.Contains(units, unit) {
+		if unit != "" && !knownUnit(unit) {
 			l.add("unit-known", "target %s has the unit %q, which Grafana does not have", t.RefID, unit)
 		} else if tree := l.expr(b, t.Expr); tree != nil {
 			l.unit(tree, unit)

@@ -145,7 +145,7 @@ var suffixUnits = []struct {
 	{"_timestamp_seconds", []string{"dateTimeAsIso", "dateTimeFromNow", "dateTimeAsSystem"}},
 	{"_celsius", []string{"celsius"}}, {"_ampere", []string{"amp"}}, {"_volt", []string{"volt"}}, {"_watt", []string{"watt"}},
 	{"_ratio", []string{"percentunit"}}, {"_bytes", []string{"bytes", "decbytes"}}, {"_speed_bytes", []string{"Bps", "binBps"}},
-	{"_seconds", []string{"s"}}, {"_joules", []string{"joule"}}, {"_up", []string{"bool", "short", "none"}},
+	{"_seconds", []string{"s"}}, {"_joules", []string{"joule"}}, {"_up", []string{"bool", "bool_yes_no", "bool_on_off", "short", "none"}},
 	{"DCGM_FI_DEV_GPU_TEMP", []string{"celsius"}}, {"DCGM_FI_DEV_MEMORY_TEMP", []string{"celsius"}},
 	{"DCGM_FI_DEV_POWER_USAGE", []string{"watt"}}, {"DCGM_FI_DEV_POWER_MGMT_LIMIT", []string{"watt"}},
 	{"DCGM_FI_DEV_GPU_UTIL", []string{"percent"}}, {"DCGM_FI_DEV_FAN_SPEED", []string{"percent"}},
@@ -162,7 +162,13 @@ var units = []string{
 	"bytes", "decbytes", "kbytes", "deckbytes", "mbytes", "decmbytes", "gbytes", "decgbytes", "bits", "decbits",
 	"Bps", "binBps", "KiBs", "KBs", "MiBs", "MBs", "GiBs", "GBs", "bps", "binbps", "Kbits", "Mbits", "Gbits",
 	"s", "ms", "µs", "ns", "m", "h", "d", "dtdurations", "dtdurationms", "dateTimeAsIso", "dateTimeFromNow", "dateTimeAsSystem",
-	"hertz", "rothz", "rotrpm", "humidity", "ops", "reqps", "rps", "cps", "cpm", "opm", "rpm", "pps", "iops", "flowcms", "litreh", "pressurekpa", "pressurebar",
+	"hertz", "rothz", "rotrpm", "humidity", "ops", "reqps", "rps", "cps", "cpm", "opm", "rpm", "wpm", "eps", "wps", "mps", "pps", "iops", "lengthm", "lengthmm", "degree", "pressurepsi", "pressurepa", "flowcms", "litreh", "pressurekpa", "pressurebar",
+}
+
+// knownUnit tells whether Grafana has a unit: one of its list, a currency, or one of
+// its own making such as suffix:GPUs.
+func knownUnit(unit string) bool {
+	return slices.Contains(units, unit) || strings.Contains(unit, ":") || strings.HasPrefix(unit, "currency")
 }
 
 // perSecond are the units of the rate of a counter, by the unit in its name.
@@ -244,7 +250,7 @@ func binaryUnits(n *parser.BinaryExpr) []string {
 	left, right := unitsOf(n.LHS), unitsOf(n.RHS)
 	switch {
 	case n.ReturnBool:
-		return []string{"bool", "short", "none"}
+		return []string{"bool", "bool_yes_no", "bool_on_off", "short", "none"}
 	case n.Op.IsComparisonOperator(), n.Op.IsSetOperator():
 		return left
 	case n.Op == parser.ADD || n.Op == parser.SUB:
