@@ -192,6 +192,21 @@ func (l *linter) onePanel(b *board, p panel) {
 	if len(p.Targets) == 0 {
 		l.add("panel-no-targets", "it asks for nothing")
 	}
+	l.targets(b, p)
+	l.links(p.Links, false)
+	l.links(p.FieldConfig.Defaults.Links, true)
+	for _, o := range p.FieldConfig.Overrides {
+		for _, prop := range o.Properties {
+			var list []link
+			if prop.ID == "links" && json.Unmarshal(prop.Value, &list) == nil {
+				l.links(list, true)
+			}
+		}
+	}
+}
+
+// targets checks what a panel asks for, and the unit it is shown in.
+func (l *linter) targets(b *board, p panel) {
 	for _, t := range p.Targets {
 		if t.Datasource.UID != "" && !b.chosen(t.Datasource) { // without one it has the panel's
 			l.add("panel-datasource", "target %s has the fixed data source %q", t.RefID, t.Datasource.UID)
@@ -201,16 +216,6 @@ func (l *linter) onePanel(b *board, p panel) {
 			l.add("unit-known", "target %s has the unit %q, which Grafana does not have", t.RefID, unit)
 		} else if tree := l.expr(b, t.Expr); tree != nil {
 			l.unit(tree, unit)
-		}
-	}
-	l.links(p.Links, false)
-	l.links(p.FieldConfig.Defaults.Links, true)
-	for _, o := range p.FieldConfig.Overrides {
-		for _, prop := range o.Properties {
-			var list []link
-			if prop.ID == "links" && json.Unmarshal(prop.Value, &list) == nil {
-				l.links(list, true)
-			}
 		}
 	}
 }
