@@ -270,6 +270,7 @@ func (v *agentVerb) run(ctx context.Context, std stdio) error {
 		return err
 	}
 	oneProcessor()
+	defer lean()()
 	level.Info(logger).Log("msg", "starting agent", "node", cfg.Node, "version", version.Info())
 	reload := config.NewReloader(v.load, func(old, next *agentConfig) error {
 		if old == nil {

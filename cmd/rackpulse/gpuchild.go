@@ -22,6 +22,7 @@ func registerGPUChild(app *kingpin.Application) []verb {
 			return err
 		}
 		oneProcessor()
+		defer lean()()
 		// A signal to the whole group is for the agent; the child ends with its input.
 		out := os.NewFile(gpu.ChildFD, "answers")
 		return exitCode(gpu.ChildMain(context.WithoutCancel(ctx), std.in, out, logger))

@@ -95,6 +95,7 @@ func (v *standaloneVerb) run(ctx context.Context, std stdio) error {
 	if err != nil {
 		return err
 	}
+	defer lean()()
 	level.Info(logger).Log("msg", "starting standalone", "site", s.site.ID, "nodes", len(s.agents), "simulated", s.hall != nil, "version", version.Info())
 	actors := []actor{v.web.serve(s.pages(), slogger, func(addrs []net.Addr) {
 		for _, a := range addrs {

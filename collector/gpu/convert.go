@@ -17,6 +17,9 @@ type converter struct {
 	devices map[deviceKey]*deviceLabels
 	exp     *expCounts
 	derived *derived
+	// How many points the last sample gave, which the next one has room for: a
+	// slice that grows keeps up to twice its size.
+	fast, slow int
 }
 
 // deviceKey is what may change about a device without it being another one.
@@ -85,9 +88,8 @@ func (c *converter) points(s *Sample, missing []*knownGPU, xids *xidBook) (point
 		c.driver = s.Driver
 		clear(c.devices)
 	}
-	fast := len(c.layout.descs) - len(c.layout.slow)
-	points = make([]collector.Point, 0, len(s.Devices)*(fast+len(throttleReasons)+3)+len(missing))
-	slow = make([]collector.Point, 0, len(s.Devices)*len(c.layout.slow))
+	points = make([]collector.Point, 0, c.fast)
+	slow = make([]collector.Point, 0, c.slow)
 	told := make(map[string]bool, len(s.Devices)) // a GPU with MIG has several devices
 	fresh := make(freshness, 0, len(s.Devices))
 	for i := range s.Devices {
@@ -124,7 +126,9 @@ func (c *converter) points(s *Sample, missing []*knownGPU, xids *xidBook) (point
 	for _, call := range s.Aside.Calls {
 		points = append(points, collector.Point{Desc: descOverdue, Values: []string{call.Name, call.UUID, call.Index}, Value: oneIf(call.Overdue)})
 	}
-	return fresh.points(points, slow)
+	points, slow = fresh.points(points, slow)
+	c.fast, c.slow = len(points), len(slow)
+	return points, slow
 }
 
 // fieldPoints appends the DCGM_FI_ families. DCGM_FI_DEV_XID_ERRORS has no

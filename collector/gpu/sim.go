@@ -94,6 +94,7 @@ func simDevice(g *sim.GPU) Device {
 		d.Lost, d.Reason = true, "fallen off the bus"
 		return d
 	}
+	d.Values = make([]Value, 0, 40) // a few more than there are
 	add := func(field string, v float64) {
 		d.Values = append(d.Values, Value{Field: field, V: v})
 	}
