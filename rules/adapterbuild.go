@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -177,12 +178,21 @@ func (a *Adapter) value(m *mapping) (string, error) {
 		value = "(" + value + ") == bool " + number(*m.Is)
 	}
 	if m.Scale != 0 && m.Scale != 1 {
-		value = "(" + value + ") * " + number(m.Scale)
+		value = "(" + value + ") " + factor(m.Scale)
 	}
 	if len(m.Range) == 2 {
 		value = fmt.Sprintf("((%s) >= %s) <= %s", value, number(m.Range[0]), number(m.Range[1]))
 	}
 	return value, nil
+}
+
+// factor multiplies, or divides where that is exact: 224 tenths are 22.4, but 224
+// times 0.1 is not.
+func factor(scale float64) string {
+	if inverse := math.Round(1 / scale); scale < 1 && math.Abs(inverse*scale-1) < 1e-12 {
+		return "/ " + number(inverse)
+	}
+	return "* " + number(scale)
 }
 
 // guard adds the job and the target's label to the selectors of an expression.
