@@ -106,6 +106,7 @@ func TestBadPacks(t *testing.T) {
 		{f, "symptom: fan_low", "symptom: inlet_hot", "fans.yml:52:16: correlation fan-fault: symptom of branch slow: signal inlet_hot is of level rack, want one of level node"},
 		{f, "signal: inlet_hot, role: required", "signal: inlet_hott, role: required", "fans.yml:54:20: correlation fan-fault: unknown signal \"inlet_hott\"; did you mean inlet_hot?"},
 		{f, "signal: inlet_hot, role: required", "signal: room_hot, role: required", "fans.yml:54:20: correlation fan-fault, cause room_hot: no labels join level node to level room"},
+		{f, "  for: 1m", "  unless: [inlet_hit]\n  for: 1m", "fans.yml:60:12: correlation fan-fault: unless: unknown signal \"inlet_hit\"; did you mean inlet_hot?"},
 		{f, "role: required", "role: needed", "fans.yml:54:37: correlation fan-fault, cause inlet_hot: unknown role \"needed\", want one of required supporting contradicting"},
 		{f, "weight: 0.5", "weight: 50", "fans.yml:54:55: correlation fan-fault, cause inlet_hot: weight 50 is not in 0..1"},
 		{f, "lead: 5m", "lead: -5m", "fans.yml:54:66: correlation fan-fault, cause inlet_hot: lead -5m0s is negative"},
@@ -145,5 +146,28 @@ func TestBadPacks(t *testing.T) {
 				t.Errorf("got\n  %s\nwant\n  %s", err, tc.want)
 			}
 		})
+	}
+}
+
+// TestUnlessAndMinSensors holds what the two keys compile to.
+func TestUnlessAndMinSensors(t *testing.T) {
+	dir := minipack(t, "fans.yml", "  for: 1m", "  unless: [racks]\n  for: 1m")
+	dir["fans.yml"].Data = bytes.Replace(dir["fans.yml"].Data, []byte("aggregate: {fn: min}"), []byte("aggregate: {fn: min, min_sensors: 2}"), 1)
+	pack, err := ReadPack(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	built, err := pack.Build(site.DefaultLimits())
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := strings.Join(strings.Fields(string(built[generatedDir+"correlations.rules.yml"])), " ")
+	for _, want := range []string{
+		`min by (site, rack_id, node) (node_fan_speed_ratio{node!=""} < 0.2) and on (site, node) (count by (site, node) (node_fan_speed_ratio{node!=""}) >= 2)`,
+		`unless on (site) rackpulse:site:racks`,
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %s in\n%s", want, text)
+		}
 	}
 }

@@ -152,6 +152,11 @@ func (p *Pack) checkBranches(c *spec, at level) error {
 		return err
 	}
 	names := map[string]bool{}
+	for i, name := range c.Unless {
+		if p.signals[name] == nil {
+			return c.at.key("unless", i).errorf("correlation %s: unless: unknown signal %q%s", c.ID, name, near(name, keysOf(p.signals)))
+		}
+	}
 	for i, b := range c.Branches {
 		where := c.at.key("branches", i)
 		if b.Name == "" || names[b.Name] {

@@ -155,6 +155,11 @@ func (b *builder) base(s *signal) (string, error) {
 		}
 		return "(" + text + ")", nil
 	}
+	return b.metric(s, l)
+}
+
+// metric collapses the signal's metric to its level.
+func (b *builder) metric(s *signal, l level) (string, error) {
 	guards := l.Join
 	if l.Bare || s.Bare {
 		guards = nil
@@ -162,6 +167,10 @@ func (b *builder) base(s *signal) (string, error) {
 	sel, err := addGuards(s.Metric, guards)
 	if err != nil {
 		return "", err
+	}
+	enough := ""
+	if n := s.Aggregate.MinSensors; n > 1 {
+		enough = fmt.Sprintf("%s >= %d", by("count", l.Join, sel), n)
 	}
 	if s.Window != nil {
 		sel = fmt.Sprintf("%s_over_time(%s[%s])", s.Window.Fn, sel, s.Window.Range)
@@ -176,9 +185,14 @@ func (b *builder) base(s *signal) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		return fmt.Sprintf("quantile by (%s) (%s, %s)", strings.Join(l.Labels, ", "), number(1-share), sel), nil
+		sel = fmt.Sprintf("quantile by (%s) (%s, %s)", strings.Join(l.Labels, ", "), number(1-share), sel)
+	} else {
+		sel = by(s.Aggregate.Fn, l.Labels, sel)
 	}
-	return by(s.Aggregate.Fn, l.Labels, sel), nil
+	if enough != "" {
+		sel = "(" + on(sel, "and", l.Join, "("+enough+")") + ")"
+	}
+	return sel, nil
 }
 
 // early says that filtering the raw series gives what filtering the aggregate

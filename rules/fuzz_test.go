@@ -52,7 +52,9 @@ func FuzzPack(f *testing.F) {
 			}
 			return
 		}
-		maps.DeleteFunc(built, func(name string, _ []byte) bool { return !strings.HasSuffix(name, ".yml") || strings.Contains(name, "/tests/") })
+		maps.DeleteFunc(built, func(name string, _ []byte) bool {
+			return !strings.HasSuffix(name, ".yml") || strings.Contains(name, "/tests/")
+		})
 		for _, p := range pack.LintPack(built, nil) {
 			if p.ID == "C000" {
 				t.Error(p)

@@ -152,6 +152,7 @@ func (p *Pack) readFile(name string, shared bool, data []byte) error {
 		return err
 	}
 	f.locate()
+	f.ruleOut()
 	p.files = append(p.files, f)
 	return f.bounds()
 }
@@ -326,6 +327,19 @@ func (f *file) locate() {
 	}
 	if f.Correlation != nil {
 		f.Correlation.at = f.pos.find("correlation")
+	}
+}
+
+// ruleOut writes the signals of "unless" into every branch.
+func (f *file) ruleOut() {
+	if f.Correlation == nil {
+		return
+	}
+	for i := range f.Correlation.Branches {
+		b := &f.Correlation.Branches[i]
+		for _, name := range f.Correlation.Unless {
+			b.Causes = append(b.Causes, cause{Signal: name, Role: "contradicting", Weight: 1})
+		}
 	}
 }
 

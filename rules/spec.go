@@ -141,10 +141,12 @@ type window struct {
 }
 
 // aggregate collapses the metric to the level's labels. Fn is max, min, avg,
-// sum, count, or upper: the value that the given share of the series reaches.
+// sum, count, or upper: the value that the given share of the series reaches. With
+// fewer series than MinSensors there is no result.
 type aggregate struct {
 	Fn         string `yaml:"fn"`
 	ShareLimit string `yaml:"share_limit"`
+	MinSensors int    `yaml:"min_sensors"`
 }
 
 // spec is one correlation.
@@ -157,7 +159,8 @@ type spec struct {
 	Severity      string     `yaml:"severity"`
 	Team          string     `yaml:"team"`
 	Branches      []branch   `yaml:"branches"`
-	Hold          string     `yaml:"hold"` // the signal that keeps it up once raised
+	Unless        []string   `yaml:"unless"` // signals that rule out every branch
+	Hold          string     `yaml:"hold"`   // the signal that keeps it up once raised
 	Group         *grouping  `yaml:"group"`
 	For           duration   `yaml:"for"`
 	KeepFiringFor duration   `yaml:"keep_firing_for"`

@@ -101,6 +101,13 @@ func (b *builder) moreCases(c *spec, t *fixture, bad []sample, firing check) ([]
 	out := []testCase{
 		{t.Name + ": a flap shorter than for stays pending", flap, b.flapChecks(c, t)},
 	}
+	before, err := b.before(t)
+	if err != nil {
+		return nil, err
+	}
+	if len(before) > 0 {
+		out = append(out, testCase{t.Name + ": nodes that moved here left series in their rack of before", append(slices.Clone(bad), before...), []check{firing}})
+	}
 	if len(t.Other) > 0 {
 		out = append([]testCase{{t.Name + ": healthy neighbours stay quiet", append(slices.Clone(bad), good...), []check{firing}}}, out...)
 	}
@@ -125,6 +132,35 @@ func (b *builder) moreCases(c *spec, t *fixture, bad []sample, firing check) ([]
 			expr: fmt.Sprintf("count by (alertname, correlation, signal) (ALERTS{alertname=\"CorrelationCannotFire\",alertstate=\"firing\",correlation=%q,signal=%q})", c.ID, name),
 			want: []labels.Labels{labels.FromStrings("alertname", "CorrelationCannotFire", "correlation", c.ID, "signal", name)},
 		}}})
+	}
+	return out, nil
+}
+
+var (
+	rackLabel = regexp.MustCompile(`rack_id="([^"]*)"`)
+	constant  = regexp.MustCompile(`^(\S+)x\d+$`)
+)
+
+// before are the series that the nodes of a test had in another rack, where they
+// were healthy, without a mark that they ended: Prometheus still shows the last
+// value for a while when the fault is there.
+func (b *builder) before(t *fixture) ([]sample, error) {
+	interval := time.Duration(b.pack.contract.Interval)
+	until := max(time.Duration(t.At)-2*time.Minute, interval) / interval
+	all, err := t.expand(t.Over, func(in input) string {
+		if m := constant.FindStringSubmatch(in.Good); m != nil {
+			return fmt.Sprintf("%sx%d", m[1], until)
+		}
+		return ""
+	})
+	if err != nil {
+		return nil, err
+	}
+	var out []sample
+	for _, s := range all {
+		if rackLabel.MatchString(s.series) && strings.Contains(s.series, `node="`) {
+			out = append(out, sample{rackLabel.ReplaceAllString(s.series, `rack_id="$1-before"`), s.values})
+		}
 	}
 	return out, nil
 }
