@@ -73,7 +73,7 @@ func (f *file) bounds() error {
 		errs = append(errs, f.Tests[i].boundTest(&series))
 	}
 	if c := f.Correlation; c != nil {
-		n := len(c.Branches)
+		n := len(c.Branches) * (1 + len(c.Unless))
 		for _, b := range c.Branches {
 			n += len(b.Causes)
 		}

@@ -81,6 +81,7 @@ func hostile() map[string][2]string {
 		"references":           {fans(inlet, "expr: '"+strings.Repeat(`{{signal "inlet"}}+`, 200)+"1'"), ""},
 		"cyclic suppresses":    {fans("{alert: FanSlow, equal: [site, node]}", "{alert: NodeFanFault, equal: [site, node]}"), "mutes"},
 		"many suppresses":      {fans("    - {alert: FanSlow, equal: [site, node]}\n", strings.Repeat("    - {alert: FanSlow, equal: [site, node]}\n", 5000)), "suppresses 5000 alerts, want at most 100"},
+		"many unless":          {fans("  for: 1m", "  unless: ["+strings.Repeat("inlet,", 50000)+"]\n  for: 1m"), "branches and causes, want at most 100"},
 		"many causes":          {fans("        - {signal: inlet_hot,", strings.Repeat("        - {signal: inlet_hot, role: required, weight: 0.5, lead: 5m}\n", 5000)+"        - {signal: inlet_hot,"), "5002 branches and causes"},
 		"expressions of two":   {double(1900), ""},
 		"tests with many series": {fans("over: {rack: [r01]}", "over: {rack: ["+strings.Repeat("r,", 1600)+"]}") +

@@ -152,9 +152,12 @@ func (p *Pack) readFile(name string, shared bool, data []byte) error {
 		return err
 	}
 	f.locate()
+	if err := f.bounds(); err != nil {
+		return err
+	}
 	f.ruleOut()
 	p.files = append(p.files, f)
-	return f.bounds()
+	return nil
 }
 
 // flatten collects the problems of joined errors; other errors stay as they are.
