@@ -164,6 +164,9 @@ func TestFederation(t *testing.T) {
 		{"ams1": "cooling-loss", "lon1": "feed-loss"},
 		{"ams1": "gpu-lost", "lon1": "partition"},
 	} {
+		if raced && scenarios["ams1"] != "gpu-lost" {
+			continue // nothing here runs beside anything else
+		}
 		t.Run(scenarios["ams1"]+" and "+scenarios["lon1"], func(t *testing.T) {
 			want := map[string]int{}
 			for id, scenario := range scenarios {
