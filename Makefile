@@ -8,7 +8,7 @@ COMMIT := $(shell git rev-parse --short HEAD 2>/dev/null)
 V := github.com/prometheus/common/version
 LDFLAGS := -s -w -X $(V).Version=$(VERSION) -X $(V).Revision=$(COMMIT)
 
-.PHONY: help run build test lint deps deps-e2e generate e2e bench bench-peer fakedcgm fakenvml clean
+.PHONY: help run build test lint deps deps-e2e generate e2e bench bench-peer bench-incidents fakedcgm fakenvml clean
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | column -t -s $$'\t'
 
@@ -54,6 +54,11 @@ bench: build fakedcgm ## scrape, beat, rules and engine benchmarks; the whole ag
 	$(GO) test -run "^$$" -bench . -benchmem ./collector ./lease ./rules ./engine ./sim ./web
 	$(GO) test -run "^$$" -bench SNMPDevices -benchtime 1x ./collector/facility
 	$(GO) test -tags e2e -run "^$$" -bench Agent -benchtime 400x ./cmd/rackpulse
+
+SEEDS ?= 100-199
+bench-incidents: ## the incident benchmark in virtual time (docs/incidents.md); SEEDS=0-99 to tune
+	@mkdir -p build
+	$(GO) test -count=1 -timeout 12h -v ./bench/incidents -run '^TestBenchmark$$' -incidents.seeds $(SEEDS) -incidents.out $(CURDIR)/build/incidents.md
 
 clean: ## remove what was built
 	rm -rf build

@@ -41,6 +41,7 @@ var allowed = map[string][]string{
 	"registry":           {"site", "config", "ledger", "lease", "query"},
 	"web":                {"site", "registry"},
 	"testtool":           {},
+	"testtool/hall":      {"site", "sim"},
 	"xid":                {},
 }
 

@@ -85,8 +85,9 @@ func (e *Engine) ruleFileNames() []string {
 	return slices.Sorted(maps.Keys(e.cfg.RuleFiles))
 }
 
-// EvalAt evaluates all rule groups once, in the order of files and groups, at
-// time t: virtual time for tests and benchmarks. Times must not go back. An
+// EvalAt evaluates all rule groups that are due once, in the order of files and
+// groups, at time t: virtual time for tests and benchmarks. A group is due at its
+// first time and whenever its interval has passed. Times must not go back. An
 // engine is driven either by EvalAt or by Run. It returns the errors of the
 // rules that failed; the others have been evaluated.
 func (e *Engine) EvalAt(ctx context.Context, t time.Time) error {
@@ -100,6 +101,9 @@ func (e *Engine) EvalAt(ctx context.Context, t time.Time) error {
 	defer leave()
 	var errs []error
 	for _, g := range e.virtual {
+		if t.Sub(g.GetLastEvalTimestamp()) < g.Interval() {
+			continue
+		}
 		rules.DefaultEvalIterationFunc(ctx, g, t)
 		for _, r := range g.Rules() {
 			if err := r.LastError(); err != nil {

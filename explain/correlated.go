@@ -185,7 +185,7 @@ func (c *casebook) weigh(a *affected, k rules.Cause, until time.Time) bool {
 
 // contradict applies one contradicting cause to an entity.
 func (c *casebook) contradict(a *affected, k rules.Cause, until time.Time) {
-	if o, where, ok := c.seen(k.Signal, a.of); ok {
+	if o, where, ok := c.seen(k.Signal, a.of); ok && c.contradicts(k, o, a.symptom) {
 		a.strength *= 1 - k.Weight
 		a.factors = append(a.factors, fmt.Sprintf("x %.2f against: %s", 1-k.Weight, k.Signal))
 		a.counter = append(a.counter, c.evidence(k.Signal, where, o))
@@ -195,6 +195,12 @@ func (c *casebook) contradict(a *affected, k rules.Cause, until time.Time) {
 		s := c.signals[k.Signal]
 		a.evidence = append(a.evidence, Evidence{Text: "not seen, and would speak against it: " + s.Description, Entity: c.graph.show(a.of), Signal: k.Signal})
 	}
+}
+
+// contradicts says that a contradicting signal was seen while the symptom came: not
+// over for longer than its lead by then, and not begun that much later.
+func (c *casebook) contradicts(k rules.Cause, o, symptom onset) bool {
+	return k.Lead <= 0 || !o.last.Add(k.Lead+c.lag()).Before(symptom.at) && !o.at.After(symptom.at.Add(k.Lead+c.lag()))
 }
 
 // lag is how much later than its symptom a cause may be seen.

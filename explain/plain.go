@@ -36,7 +36,7 @@ const alertXID = "xid"
 
 // plain makes the candidates of facts without a correlation.
 func (c *casebook) plain() []Candidate {
-	return slices.Concat(c.devices(), c.units(), c.nodes(), c.xids(), c.ports(), c.load())
+	return slices.Concat(c.devices(), c.units(), c.nodes(), c.xids(), c.ports(), c.overloads(), c.load())
 }
 
 // fact makes the candidate of one fact.
@@ -82,9 +82,14 @@ func (c *casebook) devices() []Candidate {
 // supplied adds what tells a silent PDU from a dead one: the other feed's step
 // and the nodes that live on.
 func (c *casebook) supplied(one *Candidate, pdu Entity, o onset, rack string) {
-	const step = "other_feed_step"
+	const step, load = "other_feed_step", "step_by_load"
 	at := Entity{site.KindPDU, pdu.ID}
-	if s, where, ok := c.seen(step, at); ok && s.at.Sub(o.at).Abs() <= quiet {
+	s, where, ok := c.seen(step, at)
+	if by, _, loaded := c.seen(load, at); ok && loaded && by.at.Sub(s.at).Abs() <= c.lag() {
+		ok = false // the load grew by as much
+		one.Evidence = append(one.Evidence, c.evidence(load, where, by))
+	}
+	if ok && s.at.Sub(o.at).Abs() <= quiet {
 		one.Factors = append(one.Factors, Factor{"against", 1 - strengthUnit, "the other PDU of rack " + rack + " took over load, as when power is lost"})
 		one.Counter = append(one.Counter, c.evidence(step, where, s))
 	} else if len(c.unknown(step, at, o.at, c.window.to)) == 0 {
@@ -272,6 +277,25 @@ func (c *casebook) ports() []Candidate {
 		one.Evidence = []Evidence{{Text: "link changes in two minutes", Entity: e.String(), At: o.at, Value: &flaps, Signal: "switch_port_flaps_total"}}
 		one.Verdict = "The link is unstable; jobs that use this node stall with it."
 		one.NextSteps = []string{"Drain the node, reseat or replace cable and transceiver, and watch the port's error counters.", "If other ports of the switch flap too, look at the switch."}
+		one.finish()
+		out = append(out, one)
+	}
+	return out
+}
+
+// overloads: a PDU that carries more than it is rated for.
+func (c *casebook) overloads() []Candidate {
+	var out []Candidate
+	for _, e := range c.entities(factOverload) {
+		o, ok := c.window.onsetOf(c.data[factOverload][e].points, always)
+		if !ok || !c.nearFocus(e) {
+			continue
+		}
+		one := c.fact("phase-overload", e, o, strengthLink, "load on "+e.String(), "a phase is over its rating")
+		one.alerts = []string{"PhaseOverload", "PhaseOverloadAfterFailover"}
+		one.Evidence = []Evidence{c.evidence(factOverload, e, o)}
+		one.Verdict = "A phase of the PDU carries more than it is rated for; its breaker will trip."
+		one.NextSteps = []string{"Cap power or move load off " + e.String() + " now.", "If the outlets do not account for it, look for what else hangs on the PDU."}
 		one.finish()
 		out = append(out, one)
 	}

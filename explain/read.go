@@ -22,6 +22,7 @@ const (
 	factXID      = "xid"
 	factFlaps    = "port_flaps"
 	factNodeLost = "node_lease_lost"
+	factOverload = "phase_over_rated"
 )
 
 // track is what one signal says of one entity over time.
@@ -63,7 +64,11 @@ func (c *casebook) read(ctx context.Context) error {
 			return err
 		}
 		for _, s := range list {
-			c.add(byRecord[s.Labels["__name__"]], level, s)
+			of := level
+			if of == "phase" { // one PDU is one thing to look at
+				of = "pdu"
+			}
+			c.add(byRecord[s.Labels["__name__"]], of, s)
 		}
 	}
 	for _, f := range []struct{ fact, level, expr string }{
@@ -112,7 +117,7 @@ var measured = []string{"inlet", "gpu_temperature", "gpu_power", "pdu_current"}
 // wanted lists the signals to read by level: those that correlations name and
 // those that say whether their absence means anything.
 func (c *casebook) wanted() map[string][]string {
-	all := append([]string{factNodeLost, "load_rising", "cooling_unit_down", "other_feed_step"}, measured...)
+	all := append([]string{factNodeLost, factOverload, "load_rising", "cooling_unit_down", "other_feed_step"}, measured...)
 	for _, r := range c.rules {
 		for _, b := range r.Branches {
 			all = append(all, b.Symptom)

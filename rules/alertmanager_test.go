@@ -34,7 +34,7 @@ func alertmanagerConfig(t *testing.T) string {
 
 func TestInhibitionIsValid(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), testtool.Binary(t, "amtool"), "check-config", alertmanagerConfig(t)).CombinedOutput()
-	if err != nil || !strings.Contains(string(out), "10 inhibit rules") {
+	if err != nil || !strings.Contains(string(out), "12 inhibit rules") {
 		t.Errorf("amtool: %v\n%s", err, out)
 	}
 }

@@ -115,7 +115,8 @@ func (b *builder) group(c *spec, at level, set string) ([]rule, error) {
 	}
 	add(b.record(set+"_part", part, c.at))
 	companion := guarded(set+"_part", union(at.Join, parent.Join...)...)
-	lone := on(guarded(set, at.Join...), "unless", at.Join, "("+companion+")")
+	// What was part of a parent's fault a short while ago recovers from that.
+	lone := on(guarded(set, at.Join...), "unless", at.Join, fmt.Sprintf("max_over_time(%s[%s])", companion, recovery))
 	if g.Device != "" {
 		companion, lone = asDevice(companion, g.Device), asDevice(lone, g.Device)
 	}
@@ -164,6 +165,10 @@ func (b *builder) fires(c *spec, parent level, pair, all, support string) (strin
 	}
 	return "(" + strings.Join(parts, ") or (") + ")", nil
 }
+
+// recovery is how long after a parent's fault an entity that still shows it is no
+// fault of its own: the longest lead from a cause to its symptom.
+const recovery = "10m"
 
 func asDevice(expr, label string) string {
 	return fmt.Sprintf(`label_replace(%s, "device", "$1", %q, "(.+)")`, expr, label)

@@ -32,7 +32,7 @@ func TestForeignScenarios(t *testing.T) {
 		t.Run(tc.scenario, func(t *testing.T) {
 			t.Parallel()
 			f := adapters(t, "dcgm-exporter", "snmp-apcups")
-			first := playOn(t, f.store(), tc.scenario, f.hall)
+			first := playOn(t, f.store(), tc.scenario, nil, f.hall)
 			if _, ok := first[mute]; !ok {
 				t.Errorf("%s does not fire", mute)
 			}
@@ -63,7 +63,7 @@ func TestForeignScenarios(t *testing.T) {
 func TestForeignSilence(t *testing.T) {
 	silent := func(fill func(s *site.Site, state *sim.State, node string) bool) map[string]time.Duration {
 		f := adapters(t, "node-exporter")
-		return playOn(t, f.store(), "partition", func(p page, s *site.Site, state *sim.State) {
+		return playOn(t, f.store(), "partition", nil, func(p page, s *site.Site, state *sim.State) {
 			for _, n := range s.Nodes {
 				text := ""
 				if fill(s, state, n.ID) {

@@ -64,7 +64,7 @@ func (b *builder) plain(a *alert) (rule, error) {
 		id = a.Group
 	}
 	r := rule{
-		alert: a.Alert, dur: time.Duration(a.For),
+		alert: a.Alert, dur: time.Duration(a.For), keep: time.Duration(a.Keep),
 		labels:      [][2]string{{"correlation", id}, {"severity", a.Severity}, {"team", a.Team}},
 		annotations: [][2]string{{"summary", a.Summary}, {"description", a.Description}, {"cause", a.Cause}, {"racks", rackID}, {"runbook_url", "docs/correlations.md#" + strings.ToLower(a.Alert)}},
 	}

@@ -17,8 +17,8 @@ func TestPromtool(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	if n := strings.Count(string(out), "_test.yml"); n != 5 {
-		t.Errorf("promtool ran %d test files, want 5:\n%s", n, out)
+	if n := strings.Count(string(out), "_test.yml"); n != 7 {
+		t.Errorf("promtool ran %d test files, want 7:\n%s", n, out)
 	}
 }
 

@@ -239,6 +239,7 @@ type alert struct {
 	Severity    string   `yaml:"severity"`
 	Team        string   `yaml:"team"`
 	For         duration `yaml:"for"`
+	Keep        duration `yaml:"keep_firing_for"`
 	Signal      string   `yaml:"signal"` // or
 	Expr        string   `yaml:"expr"`
 	Summary     string   `yaml:"summary"`

@@ -87,7 +87,9 @@ func planPhaseOverload(h *Hall, ev Event) (deed, error) {
 }
 
 // A sag of 10-30 % lasts 10-200 ms; here the whole of a 1 s step shows its
-// lowest voltage. The brake holds on long enough for a 15 s scrape to see it.
+// lowest voltage. The brake follows one step later, so that the current shows the
+// dip as it does in the milliseconds before a real brake acts, and holds on long
+// enough for a 15 s scrape to see it.
 const (
 	sagVolts           = .75
 	sagSteps, sagEvery = 2, 120
@@ -119,7 +121,8 @@ func planSag(h *Hall, ev Event) (deed, error) {
 		if since%sagEvery < sagSteps {
 			volts = cmp.Or(ev.Size, sagVolts)
 		}
-		set(volts, since%sagEvery < brakeSteps)
+		phase := since % sagEvery
+		set(volts, phase >= 1 && phase < brakeSteps)
 	}
 	return deed{at(site.KindFeed, f.id), act, func() { set(1, false) }}, nil
 }

@@ -115,7 +115,7 @@ var expected = map[string]map[string]int{
 	"dead-pdu-management": each("mute:%s", 0, "r01-a"),
 	"phase-overload":      each("over:%s", 0, "r01-a"),
 	"sag": with(each("dip:%s", 0, "r01-a", "r02-a", "r03-a", "r04-a"),
-		each("brake:%s", 0, "gpu001", "gpu002", "gpu003", "gpu004", "gpu005", "gpu006", "gpu007", "gpu008",
+		each("brake:%s", 1, "gpu001", "gpu002", "gpu003", "gpu004", "gpu005", "gpu006", "gpu007", "gpu008",
 			"gpu009", "gpu010", "gpu011", "gpu012", "gpu013", "gpu014", "gpu015", "gpu016")),
 	"breaker-trip": with(each("dark:%s", 0, "r01-a"), each("mute:%s", 0, "r01-a")),
 	"port-flap": with(each("port:%s", 0, "tor01/Ethernet1"), each("flap:%s", 0, "tor01/Ethernet1"),
