@@ -78,6 +78,9 @@ func (c *casebook) commonCauses() []Common {
 				continue
 			}
 			ranked := c.shareOf(what, level, list)
+			for i := range ranked {
+				ranked[i].of = level
+			}
 			out = append(out, ranked[:min(len(ranked), maxCommon)]...)
 		}
 	}
@@ -220,7 +223,8 @@ func (c *casebook) promoted(common []Common, have []Candidate) []Candidate {
 		return nil
 	}
 	for _, one := range common {
-		if one.What == "heat" || one.Failing < promoteCount || one.Coverage < promoteShare || one.Specificity < promoteShare {
+		// Sensors that fall silent hurt nobody: what they no longer show is unknown.
+		if one.What == "heat" || one.of == "sensor" || one.Failing < promoteCount || one.Coverage < promoteShare || one.Specificity < promoteShare {
 			continue
 		}
 		cause := Candidate{

@@ -67,6 +67,8 @@ func (c *casebook) devices() []Candidate {
 		one.Evidence = []Evidence{{Text: "the device does not answer its poller", Entity: e.ID, At: o.at, Signal: factDevice}}
 		if d, _ := c.Site.Device(e.ID); d.Kind == site.KindPDU {
 			c.supplied(&one, e, o, d.Rack)
+		} else if d.Kind == site.KindSensor && d.Rack != "" {
+			c.blinded(&one, o, d.Rack)
 		}
 		one.NextSteps = []string{
 			"Look at the management card of " + e.ID + ": cable, address, power light; restart the card.",
@@ -77,6 +79,17 @@ func (c *casebook) devices() []Candidate {
 		out = append(out, one)
 	})
 	return out
+}
+
+// blinded lowers a silent sensor that was the last of its rack: what it would
+// have shown may matter more than the sensor.
+func (c *casebook) blinded(one *Candidate, o onset, rack string) {
+	lost := c.unknown("inlet_up", Entity{"rack", rack}, o.at, c.window.to)
+	if len(lost) == 0 {
+		return
+	}
+	one.Missing = append(one.Missing, lost...)
+	one.Factors = append(one.Factors, Factor{"unknown", 0.5, "what it measured is not known without it"})
 }
 
 // supplied adds what tells a silent PDU from a dead one: the other feed's step

@@ -106,6 +106,8 @@ type Common struct {
 	Faulty bool `json:"faulty,omitempty"`
 	// Answers says whether a device answers its poller; nil: it is not polled.
 	Answers *bool `json:"answers,omitempty"`
+
+	of string // level of what fails
 }
 
 // finish multiplies the factors.
@@ -125,6 +127,11 @@ func (c *casebook) report(req Request, all []Candidate, common []Common) *Report
 			return -1
 		case a.Score < b.Score:
 			return 1
+		case a.NoFault != b.NoFault: // a fault is worth the first look
+			if a.NoFault {
+				return 1
+			}
+			return -1
 		}
 		return a.Onset.Compare(b.Onset)
 	})
