@@ -15,6 +15,7 @@ import (
 
 	"github.com/rackpulse/rackpulse/sim"
 	"github.com/rackpulse/rackpulse/site"
+	"github.com/rackpulse/rackpulse/testtool/hall"
 )
 
 // federated is what a global Prometheus holds of a site's page: the series of two
@@ -100,9 +101,8 @@ func (s *store) told() []string {
 
 // sitePage is the state of a site's hall as its exporters show it.
 type sitePage struct {
-	site  *site.Site
-	hall  *sim.Hall
-	heard map[string]time.Time
+	hall *sim.Hall
+	view *hall.View
 }
 
 func newSitePage(t *testing.T, id, scenario string, epoch time.Time) *sitePage {
@@ -112,19 +112,17 @@ func newSitePage(t *testing.T, id, scenario string, epoch time.Time) *sitePage {
 		t.Fatal(err)
 	}
 	s.ID = id
-	hall, err := sim.New(sim.Spec{Site: s, Scenario: scenario, Seed: 1, Epoch: epoch, Onset: onset})
+	world, err := sim.New(sim.Spec{Site: s, Scenario: scenario, Seed: 1, Epoch: epoch, Onset: onset})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &sitePage{s, hall, map[string]time.Time{}}
+	return &sitePage{world, hall.New(s)}
 }
 
 func (s *sitePage) at(now time.Time) page {
 	state := s.hall.At(now)
-	p := page{}
-	mapped(p, s.site)
-	measured(p, s.site, state, s.heard, func(node string) bool { return reachable(s.site, state, node) })
-	return p
+	s.view.Beat(state)
+	return shown(s.view, state)
 }
 
 // ever plays sites into one store and returns all alerts that were told, with the

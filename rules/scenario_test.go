@@ -115,16 +115,21 @@ func play(t *testing.T, scenario string) map[string]time.Duration {
 		view.Beat(state)
 	}
 	return playOn(t, newStore(t, epoch), scenario, beat, func(p page, s *site.Site, state *sim.State) {
-		all := hall.Page{}
-		view.Registry(all, state)
-		view.Facility(all, state)
-		for i := range s.Nodes {
-			if n := &s.Nodes[i]; state.Nodes[n.ID].Up {
-				view.Node(all, n, state)
-			}
-		}
-		maps.Copy(p, rendered(all, s.ID))
+		maps.Copy(p, shown(view, state))
 	})
+}
+
+// shown is what agents and registry show of a state.
+func shown(view *hall.View, state *sim.State) page {
+	all := hall.Page{}
+	view.Registry(all, state)
+	view.Facility(all, state)
+	for i := range view.Site.Nodes {
+		if n := &view.Site.Nodes[i]; state.Nodes[n.ID].Up {
+			view.Node(all, n, state)
+		}
+	}
+	return rendered(all, view.Site.ID)
 }
 
 var epoch = time.Date(2026, 3, 1, 8, 0, 0, 0, time.UTC)
