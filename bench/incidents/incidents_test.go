@@ -4,6 +4,7 @@ package incidents
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -26,6 +27,7 @@ var (
 	seedRange = flag.String("incidents.seeds", "", "seeds of the benchmark, FROM-TO; empty: the benchmark does not run")
 	only      = flag.String("incidents.only", "", "kinds of incident, with commas; empty: all")
 	parts     = flag.String("incidents.parts", "alone,pairs,blind,quiet", "parts of the benchmark")
+	quietDays = flag.Int("incidents.days", 0, "quiet days; 0: as many as the parameters say")
 	outFile   = flag.String("incidents.out", "", "file for the tables, besides the output")
 )
 
@@ -143,7 +145,7 @@ func TestBenchmark(t *testing.T) {
 	}
 	if part("quiet") {
 		var days []*play
-		for day := range int64(b.Quiet.Days) {
+		for day := range int64(cmp.Or(*quietDays, b.Quiet.Days)) {
 			days = append(days, b.quiet(from+day))
 		}
 		list := b.all(t, days)
