@@ -57,11 +57,11 @@ func TestBadSpecs(t *testing.T) {
 		{"no text", "load-heat.yml", "  title: Heat from load\n", "", "load-heat.yml:16:3: correlation load-heat: title is missing"},
 		{"no test", "load-heat.yml", "  - name: load\n    branch: load\n    at", "  - name: load\n    branch: lode\n    at", "branch load has no test"},
 		{"placeholder without values", "load-heat.yml", "over: {rack: [r01]", "over: {shelf: [r01]", "placeholder <rack> has no values"},
-		{"bad duration", "load-heat.yml", "for: 1m", "for: 1 minute", `load-heat.yml:28:8: for: want a duration such as 90s or 5m, got "1 minute"`},
+		{"bad duration", "load-heat.yml", "for: 1m", "for: 1 minute", `load-heat.yml:31:8: for: want a duration such as 90s or 5m, got "1 minute"`},
 		{"bad expression", "load-heat.yml", "count by (site, rack_id, node) (", "count by (site, rack_id, node) ((", "load-heat.yml:6:11: signal gpus_hot_busy: unclosed left parenthesis, here: "},
 		{"threshold without a limit", "rack-silent.yml", "    raise: 1\n", "", "want either raise or raise_limit beside op"},
 		{"hold of another level", "rack-silent.yml", "hold: rack_silent_share", "hold: node_silent", "hold: signal node_silent is of level node, want one of level rack"},
-		{"lift without an edge", "cooling-fault.yml", "  at: rack\n  severity", "  at: device\n  severity", "cooling-fault.yml:144:10: correlation cooling-fault: no edge from device to cooling_unit in contract.yml"},
+		{"lift without an edge", "cooling-fault.yml", "  at: rack\n  severity", "  at: device\n  severity", "cooling-fault.yml:153:10: correlation cooling-fault: no edge from device to cooling_unit in contract.yml"},
 		{"filtered signal without proof", "gpu-lost.yml", "    op: \"==\"\n", "    op: \"==\"\n    missing: unknown\n", "needs covered_by"},
 		{"mutes an alert that is not there", "rack-silent.yml", "alert: NodeLeaseLost", "alert: NodeLost", "there is no alert NodeLost"},
 		{"signal in a circle", "cooling-fault.yml", `expr: '{{signal "inlet"}} and on`, `expr: '{{signal "inlet_up"}} and on`, "signal inlet_up refers to itself"},
@@ -199,5 +199,6 @@ func TestCorrelations(t *testing.T) {
 		}
 	}
 	want(t, got, "cooling-fault CoolingFault+RackAirflowLost critical facility", "feed-lost FeedLost+PDULost critical facility",
-		"gpu-lost GPULost critical compute", "load-heat LoadHeat info compute", "rack-silent RackSilent critical network")
+		"feed-sag FeedSag+PDUSag critical facility",
+		"gpu-lost GPULost critical compute", "load-heat LoadHeat info compute", "node-airflow NodeAirflowLost critical compute", "rack-silent RackSilent critical network")
 }
