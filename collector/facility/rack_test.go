@@ -105,9 +105,9 @@ func TestWholeRack(t *testing.T) {
 	if out, err := promtool.CombinedOutput(); err != nil || len(bytes.TrimSpace(out)) > 0 {
 		t.Errorf("promtool check metrics: %v\n%s", err, out)
 	}
-	for _, name := range facilityMetrics(t) {
-		if !strings.Contains("\n"+got, "\n"+name+"{") {
-			t.Errorf("the dashboards ask for %s, the page has none", name)
+	for panel, metrics := range facilityPanels(t) {
+		if !slices.ContainsFunc(metrics, func(name string) bool { return strings.Contains("\n"+got, "\n"+name+"{") }) {
+			t.Errorf("panel %q asks for %q, the page has none", panel, metrics)
 		}
 	}
 }
@@ -133,57 +133,38 @@ func checkRackGolden(t *testing.T, got string) {
 	}
 }
 
-// facilityMetrics are the names of the rack layer that panels ask for.
-func facilityMetrics(t *testing.T) []string {
+// facilityPanels are, by title, the names of the rack layer that each panel of the
+// boards of a rack and its layers asks for, but those of fast samples.
+func facilityPanels(t *testing.T) map[string][]string {
 	t.Helper()
-	names := map[string]bool{}
-	word := regexp.MustCompile(`\b(rack_inlet|rack_outlet|pdu|switch|cooling|facility)_[a-z_]+[a-z]\b`)
-	err := fs.WalkDir(dashboards.Files(), ".", func(path string, d fs.DirEntry, err error) error {
-		if err != nil || !strings.HasSuffix(path, ".json") {
-			return err
-		}
-		data, err := fs.ReadFile(dashboards.Files(), path)
+	word := regexp.MustCompile(`\b(rack_(inlet|outlet)|(pdu|switch|cooling_unit|facility)_[a-z]+)_[a-z_]*[a-z]\b`)
+	panels := map[string][]string{}
+	for _, name := range []string{"unified", "power", "cooling", "network"} {
+		data, err := fs.ReadFile(dashboards.Files(), name+".json")
 		if err != nil {
-			return err
+			t.Fatal(err)
 		}
-		var board any
+		var board struct {
+			Panels []struct {
+				Title   string
+				Targets []struct{ Expr string }
+			}
+		}
 		if err := json.Unmarshal(data, &board); err != nil {
-			return err
+			t.Fatal(err)
 		}
-		walkExprs(board, func(expr string) {
-			for _, name := range word.FindAllString(expr, -1) {
-				names[name] = true
+		for _, panel := range board.Panels {
+			for _, target := range panel.Targets {
+				for _, metric := range word.FindAllString(target.Expr, -1) {
+					if !regexp.MustCompile(`_(peak|trough)_|_transients_`).MatchString(metric) {
+						panels[name+": "+panel.Title] = append(panels[name+": "+panel.Title], metric)
+					}
+				}
 			}
-		})
-		return nil
-	})
-	if err != nil || len(names) == 0 {
-		t.Fatalf("no metrics in the dashboards: %v", err)
-	}
-	for _, label := range []string{"pdu_id", "rack_id", "cooling_unit"} {
-		delete(names, label)
-	}
-	var out []string
-	for name := range names {
-		out = append(out, name)
-	}
-	slices.Sort(out)
-	return out
-}
-
-// walkExprs calls f with each "expr" of a dashboard.
-func walkExprs(v any, f func(string)) {
-	switch v := v.(type) {
-	case map[string]any:
-		for key, inner := range v {
-			if text, ok := inner.(string); ok && key == "expr" {
-				f(text)
-			}
-			walkExprs(inner, f)
-		}
-	case []any:
-		for _, inner := range v {
-			walkExprs(inner, f)
 		}
 	}
+	if len(panels) < 15 {
+		t.Fatalf("only %d panels ask for the rack layer", len(panels))
+	}
+	return panels
 }
