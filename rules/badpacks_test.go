@@ -96,7 +96,7 @@ func TestBadPacks(t *testing.T) {
 		{f, "op: \">\"", "op: \"=>\"", "fans.yml:34:9: signal inlet_hot: unknown op \"=>\", want one of > >= < <= == !="},
 		{f, "covered_by: nodes", "covered_by: node", "fans.yml:16:17: signal fan_low: covered_by names no signal: \"node\"; did you mean nodes?"},
 		{f, "    covered_by: nodes\n", "", "fans.yml:15:14: signal fan_low: has series only while true, so missing: unknown needs covered_by"},
-		{f, "missing: unknown", "missing: bad data", "fans.yml:15:14: signal fan_low: missing is \"bad data\", want ok or unknown"},
+		{f, "missing: unknown", "missing: bad data", "fans.yml:15:14: signal fan_low: missing is \"bad data\", want ok, unknown or optional"},
 		{f, "  id: fan-fault", "  id: Fan fault", "fans.yml:43:7: correlation id \"Fan fault\": want lower case letters, digits and -"},
 		{f, "  title: Fans fail\n", "", "fans.yml:43:3: correlation fan-fault: title is missing"},
 		{f, "  level: rack\n  at: node", "  level: rack\n  at: nod", "fans.yml:47:7: correlation fan-fault: unknown level \"nod\"; did you mean node?"},

@@ -76,10 +76,10 @@ func (p *Pack) checkMissing(s *signal) error {
 	switch {
 	case s.CoveredBy != "" && !covered:
 		return s.at.key("covered_by").errorf("signal %s: covered_by names no signal: %q%s", s.Name, s.CoveredBy, near(s.CoveredBy, keysOf(p.signals)))
-	case s.Missing != "" && s.Missing != "ok" && s.Missing != "unknown":
-		return s.at.key("missing").errorf("signal %s: missing is %q, want ok or unknown", s.Name, s.Missing)
-	case s.Missing == "unknown" && s.Op != "" && s.CoveredBy == "":
-		return s.at.key("missing").errorf("signal %s: has series only while true, so missing: unknown needs covered_by", s.Name)
+	case s.Missing != "" && s.Missing != "ok" && !s.covered():
+		return s.at.key("missing").errorf("signal %s: missing is %q, want ok, unknown or optional", s.Name, s.Missing)
+	case s.covered() && s.Op != "" && s.CoveredBy == "":
+		return s.at.key("missing").errorf("signal %s: has series only while true, so missing: %s needs covered_by", s.Name, s.Missing)
 	}
 	return nil
 }

@@ -104,7 +104,7 @@ func (p *Pack) Signals() map[string]Signal {
 			switch {
 			case b.CoveredBy != "":
 				one.Needs = append(one.Needs, b.CoveredBy)
-			case b.Missing == "unknown" && base != name:
+			case b.covered() && base != name:
 				one.Needs = append(one.Needs, base)
 			}
 		}

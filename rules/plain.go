@@ -99,7 +99,7 @@ func (b *builder) cannotFire(c *spec) ([]rule, error) {
 	var errs []error
 	for _, name := range b.pack.inputs(c) {
 		s := b.pack.signals[name]
-		if s.Missing != "unknown" {
+		if !s.covered() {
 			continue
 		}
 		proof := name
@@ -111,9 +111,13 @@ func (b *builder) cannotFire(c *spec) ([]rule, error) {
 		racks, err := b.pack.selector("racks")
 		errs = append(errs, err)
 		expr := on(racks, "unless", []string{"site"}, by("count", []string{"site"}, sel))
+		severity := "warning"
+		if s.Missing == "optional" {
+			severity = "info"
+		}
 		r, err := b.alertRule(rule{
 			alert: "CorrelationCannotFire", dur: coverageFor,
-			labels: [][2]string{{"correlation", c.ID}, {"signal", name}, {"severity", "warning"}, {"team", c.Team}},
+			labels: [][2]string{{"correlation", c.ID}, {"signal", name}, {"severity", severity}, {"team", c.Team}},
 			annotations: [][2]string{
 				{"summary", "Correlation " + c.ID + " cannot fire: no data for " + name},
 				{"description", "No series for " + s.Description + ". Until they are there, " + c.Alert + " stays silent whatever happens."},

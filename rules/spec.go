@@ -120,8 +120,9 @@ type signal struct {
 	// Bare leaves the guards out of the metric, where they would cost as much as
 	// reading it: those that read the signal have them.
 	Bare bool `yaml:"bare"`
-	// Missing says what no series means: "ok" (default), or "unknown", which
-	// adds the coverage alert.
+	// Missing says what no series means: "ok" (default), "unknown", which adds the
+	// coverage alert, or "optional", which adds it as information: the data needs
+	// equipment or settings that not every site has.
 	Missing string `yaml:"missing"`
 	// CoveredBy names the signal whose series prove that this one has input,
 	// for signals that have series only while they are true.
@@ -133,6 +134,9 @@ type signal struct {
 
 	at position
 }
+
+// covered tells whether its absence everywhere is an alert.
+func (s *signal) covered() bool { return s.Missing == "unknown" || s.Missing == "optional" }
 
 // window is a function over a range of the metric, such as max over 5m.
 type window struct {

@@ -113,7 +113,7 @@ func (b *builder) moreCases(c *spec, t *fixture, bad []sample, firing check) ([]
 	}
 	for _, name := range b.pack.inputs(c) {
 		s := b.pack.signals[name]
-		if s.Missing != "unknown" || len(out)*len(bad) > maxCaseSeries {
+		if !s.covered() || len(out)*len(bad) > maxCaseSeries {
 			continue
 		}
 		metrics := b.pack.metrics(name)

@@ -37,8 +37,7 @@ type inhibition struct {
 }
 
 // pager is Alertmanager in virtual time: routes, groups with their waits, and
-// inhibition, as its documentation describes them. TestPager holds it against
-// the real one.
+// inhibition, as its documentation describes them.
 type pager struct {
 	root    *route
 	inhibit []*inhibition

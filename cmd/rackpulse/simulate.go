@@ -69,7 +69,11 @@ func simNode(hall *sim.Hall, node string) gpu.SimFunc {
 func simDevices(s *site.Site) []facility.DeviceConfig {
 	var out []facility.DeviceConfig
 	for _, d := range s.Devices() {
-		out = append(out, facility.DeviceConfig{Device: d.ID, Kind: d.Kind, Driver: "sim", Interval: 5 * time.Second})
+		one := facility.DeviceConfig{Device: d.ID, Kind: d.Kind, Driver: "sim", Interval: 5 * time.Second}
+		if d.Kind == site.KindPDU {
+			one.Sample = facility.MaxSample
+		}
+		out = append(out, one)
 	}
 	return out
 }
