@@ -68,7 +68,7 @@ func TestE2EJob(t *testing.T) {
 	script := installEpilog(t, dir, "")
 	lab := startSlurmWith(t, "EpilogSlurmctld="+script+"\nMinJobAge=600\n", "gpu001", "gpu002")
 	log := filepath.Join(dir, "told")
-	installEpilog(t, dir, fmt.Sprintf("RACKPULSE=%s\nRACKPULSE_DELAY=1\nRACKPULSE_LIMIT=30\nRACKPULSE_LOG=%s\nRACKPULSE_ARGS='--prometheus.url=%s'\nexport SLURM_CONF=%s\n", binary(t), log, hall, lab.conf))
+	installEpilog(t, dir, fmt.Sprintf("RACKPULSE=%s\nRACKPULSE_DELAY=5\nRACKPULSE_LIMIT=60\nRACKPULSE_LOG=%s\nRACKPULSE_ARGS='--prometheus.url=%s'\nexport SLURM_CONF=%s\n", binary(t), log, hall, lab.conf))
 	submit := func(args ...string) string {
 		out, err := lab.cmd("sbatch", append([]string{"--parsable", "--no-requeue", "-o", "/dev/null"}, args...)...)
 		if err != nil {
@@ -88,7 +88,7 @@ func TestE2EJob(t *testing.T) {
 	if out, err := lab.cmd("scontrol", "update", "NodeName=gpu001", "State=DOWN", "Reason=silent"); err != nil {
 		t.Fatal(err, out)
 	}
-	s.eventually(60*time.Second, "the epilog told why", func() error {
+	s.eventually(2*time.Minute, "the epilog told why", func() error {
 		data, err := os.ReadFile(log)
 		if err == nil && !strings.Contains(string(data), "job "+dies+" (NODE_FAIL) ended ") {
 			err = fmt.Errorf("it said %q", data)
