@@ -43,10 +43,14 @@ func TestE2EFederation(t *testing.T) {
 		}
 		return err
 	})
-	twice, err := s.value(`min(count by (site, UUID) (DCGM_FI_DEV_GPU_TEMP{site="ams1",replica!=""}))`)
-	if err != nil || twice != 2 {
-		t.Errorf("the temperature of a GPU is there %v times (%v), want both replicas", twice, err)
-	}
+	// Now and then a replica's scrape from above is late: then its series pause.
+	s.eventually(2*time.Minute, "both replicas are there", func() error {
+		twice, err := s.value(`min(count by (site, UUID) (DCGM_FI_DEV_GPU_TEMP{site="ams1",replica!=""}))`)
+		if err == nil && twice != 2 {
+			err = fmt.Errorf("the temperature of a GPU is there %v times", twice)
+		}
+		return err
+	})
 	time.Sleep(quietTime)
 	s.checkTold(want)
 }

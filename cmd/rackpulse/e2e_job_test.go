@@ -19,11 +19,12 @@ import (
 	"github.com/rackpulse/rackpulse/testtool"
 )
 
-// startHall runs a standalone with a scenario as a process and returns its URL.
-func startHall(t *testing.T, dir, scenario string) string {
+// startHall runs a standalone with a scenario, which sets in after 120 s of its
+// physics, as a process and returns its URL.
+func startHall(t *testing.T, dir, scenario, speed string) string {
 	t.Helper()
 	addr := freePort(t)
-	start(t, dir, "standalone", binary(t), "standalone", "--simulate", "--scenario="+scenario, "--speed=600", "--web.listen-address="+addr)
+	start(t, dir, "standalone", binary(t), "standalone", "--simulate", "--scenario="+scenario, "--speed="+speed, "--web.listen-address="+addr)
 	return "http://" + addr
 }
 
@@ -64,7 +65,7 @@ func installEpilog(t *testing.T, dir, settings string) string {
 func TestE2EJob(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	hall := startHall(t, dir, "node-crash")
+	hall := startHall(t, dir, "node-crash", "2") // it has its lease first
 	script := installEpilog(t, dir, "")
 	lab := startSlurmWith(t, "EpilogSlurmctld="+script+"\nMinJobAge=600\n", "gpu001", "gpu002")
 	log := filepath.Join(dir, "told")
@@ -78,7 +79,7 @@ func TestE2EJob(t *testing.T) {
 	}
 	well, dies := submit("-w", "gpu002", "--wrap", "true"), submit("-w", "gpu001", "--wrap", "sleep 600")
 	s := &stack{t: t}
-	s.eventually(2*time.Minute, "the crash of gpu001 is seen", func() error {
+	s.eventually(5*time.Minute, "the crash of gpu001 is seen", func() error {
 		if code, out := askWhy(t, nil, "--node=gpu001", "--brief", "--prometheus.url="+hall); code != 0 || !strings.Contains(out, "gpu001 itself") {
 			return fmt.Errorf("exit status %d: %s", code, out)
 		}

@@ -31,7 +31,7 @@ const reader = `
 func TestE2EJobPod(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	hall := startHall(t, dir, "gpu-lost")
+	hall := startHall(t, dir, "gpu-lost", "600")
 	k := startKube(t)
 	s := &stack{t: t}
 	s.eventually(2*time.Minute, "the lost GPU is seen", func() error {

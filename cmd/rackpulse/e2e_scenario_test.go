@@ -252,7 +252,7 @@ func wantSeries(hall *site.Site, rack string) map[string]int {
 		"rackpulse_pdu_rated_ampere", "rackpulse_pdu_usable_ampere", "rackpulse_facility_transients_observable")
 	add(3*pdus, "pdu_phase_current_ampere", "pdu_phase_voltage_volt", "pdu_phase_power_watt", "pdu_line_current_ampere")
 	add(3*pdus, "pdu_phase_current_peak_ampere", "pdu_phase_current_trough_ampere")
-	add(2*pdus, "pdu_power_transients_total") // directions
+	add(2*pdus, "pdu_power_transients_total")     // directions
 	add(3*pdus, "rackpulse_facility_implausible") // checks
 	add(sockets, "pdu_outlet_power_watt")
 	add(ports, "switch_port_up", "switch_port_flaps_total", "switch_port_speed_bytes", "switch_port_receive_bytes_total",

@@ -170,6 +170,9 @@ func (v *explainVerb) askJob(ctx context.Context, q query.Querier, now time.Time
 		return err
 	}
 	if v.failed && !j.Failed {
+		if j.State == "COMPLETING" {
+			return fmt.Errorf("job %s is still completing: ask again", j.ID)
+		}
 		return errEndedWell
 	}
 	v.req.Job = question(j, gpus)

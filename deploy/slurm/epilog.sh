@@ -35,9 +35,14 @@ job=${SLURM_JOB_ID:-}
 [ -z "${SLURM_ARRAY_TASK_ID:-}" ] || job=${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID}
 
 tell() {
-  sleep "$RACKPULSE_DELAY"
-  # shellcheck disable=SC2086 # several arguments are wanted
-  line=$(timeout -k 1 "$RACKPULSE_LIMIT" "$RACKPULSE" explain --job "$job" --failed --brief $RACKPULSE_ARGS 2>/dev/null)
+  # Asked again where data is missing, or the job is not through its end yet.
+  for _ in 1 2 3; do
+    sleep "$RACKPULSE_DELAY"
+    # shellcheck disable=SC2086 # several arguments are wanted
+    line=$(timeout -k 1 "$RACKPULSE_LIMIT" "$RACKPULSE" explain --job "$job" --failed --brief $RACKPULSE_ARGS 2>/dev/null)
+    # 3: no answer; what takes longer than its limit is not asked again.
+    [ $? -eq 3 ] && [ -z "$line" ] || break
+  done
   [ -n "$line" ] || return
   [ -z "$RACKPULSE_LOG" ] || echo "$(date -u +%Y-%m-%dT%H:%M:%SZ) $line" >> "$RACKPULSE_LOG"
   logger -t rackpulse-epilog -- "$line"
