@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
-	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -136,9 +135,7 @@ func (j *Job) addNode(node string) {
 }
 
 func (j *Job) note(text string) {
-	text = strings.Join(strings.Fields(text), " ")
-	text = strings.ToValidUTF8(text[:min(len(text), maxMark)], "")
-	if text != "" && !slices.Contains(j.Notes, text) && len(j.Notes) < maxNotes {
+	if text = brief(text); text != "" && !slices.Contains(j.Notes, text) && len(j.Notes) < maxNotes {
 		j.Notes = append(j.Notes, text)
 	}
 }

@@ -30,7 +30,13 @@ func (r *Runner) dryNews(in ledger.Intent, j *job) bool {
 	case v.Soft && !in.Rehearsed.Soft || v.Hard && wantsHard(in.Action) || v.Ask:
 		return true
 	}
-	return v.Reason != j.dryNote && time.Since(j.dryAt) >= dryInterval
+	return j.dryDue(v.Reason)
+}
+
+// dryDue says whether it is time to note what would hold the intent: that has
+// changed, and the last note is old enough.
+func (j *job) dryDue(reason string) bool {
+	return reason != j.dryNote && time.Since(j.dryAt) >= dryInterval
 }
 
 // rehearsed says whether the rehearsal of an intent has come to its end.
@@ -78,7 +84,7 @@ func (r *Runner) rehearse(ctx context.Context, in *ledger.Intent, j *job) {
 // dryHeld notes what would hold an intent, when that changes, and not too often.
 func (r *Runner) dryHeld(ctx context.Context, in *ledger.Intent, j *job, v ledger.Verdict, e ledger.Event) {
 	r.mu.Lock()
-	tell := v.Reason != "" && v.Reason != j.dryNote && time.Since(j.dryAt) >= dryInterval
+	tell := v.Reason != "" && j.dryDue(v.Reason)
 	if tell {
 		j.dryNote, j.dryAt = v.Reason, time.Now()
 	}

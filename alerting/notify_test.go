@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -79,12 +78,7 @@ func wait(t *testing.T, from chan []byte) []byte {
 func startAlertmanager(t *testing.T, to string) string {
 	t.Helper()
 	program := filepath.Join(testtool.CacheDir(), "alertmanager-v0.31.0", "alertmanager")
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := ln.Addr().String()
-	ln.Close()
+	addr := testtool.FreeAddress(t)
 	dir := t.TempDir()
 	templates, err := filepath.Abs("templates/*.tmpl")
 	if err != nil {
@@ -102,18 +96,7 @@ receivers:
 		t.Fatal(err)
 	}
 	cmd := exec.Command(testtool.Binary(t, program), "--config.file="+file, "--storage.path="+dir, "--web.listen-address="+addr, "--web.external-url=http://"+addr, "--cluster.listen-address=")
-	var log strings.Builder
-	cmd.Stdout, cmd.Stderr = &log, &log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-		if t.Failed() {
-			t.Log(log.String())
-		}
-	})
+	testtool.Start(t, cmd)
 	return "http://" + addr
 }
 

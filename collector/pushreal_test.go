@@ -3,13 +3,11 @@
 package collector
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
 	"maps"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -45,26 +43,10 @@ scrape_configs:
 `, target), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := listener.Addr().String()
-	listener.Close()
-	var logs bytes.Buffer
+	addr := testtool.FreeAddress(t)
 	cmd := exec.Command(bin, "--config.file="+conf, "--web.enable-remote-write-receiver",
 		"--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+addr)
-	cmd.Stdout, cmd.Stderr = &logs, &logs
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-		if t.Failed() {
-			t.Log(logs.String())
-		}
-	})
+	testtool.Start(t, cmd)
 	return "http://" + addr
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/rackpulse/rackpulse/query"
 )
 
-func ranged(t *testing.T, h *hall, expr string) []query.Series {
+func ranged(t *testing.T, h *played, expr string) []query.Series {
 	t.Helper()
 	list, err := h.engine.Range(t.Context(), expr, epoch, h.end, time.Minute)
 	if err != nil {
@@ -36,7 +36,7 @@ func TestJob(t *testing.T) {
 	start := epoch.Add(time.Minute)
 	for _, tc := range []struct {
 		name  string
-		hall  *hall
+		hall  *played
 		job   Job
 		named bool
 		brief string

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/rackpulse/rackpulse/testtool/hall"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -24,7 +26,7 @@ func TestScenarios(t *testing.T) {
 	for _, tc := range []struct {
 		scenario string
 		after    time.Duration
-		spoil    func(page, time.Duration)
+		spoil    func(hall.Page, time.Duration)
 		answers  []answer
 	}{
 		{"cooling-loss", 7 * time.Minute, nil, []answer{
@@ -94,7 +96,7 @@ func sound(t *testing.T, r *Report) {
 
 // golden compares the three forms of one report with the files that were read
 // and found true by a person.
-func golden(t *testing.T, h *hall) {
+func golden(t *testing.T, h *played) {
 	t.Helper()
 	r := h.ask(t, Request{Node: "gpu005"})
 	// What other correlations of the pack add is not held here.

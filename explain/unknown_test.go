@@ -6,28 +6,16 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/rackpulse/rackpulse/testtool/hall"
 )
 
 // without takes all samples of a metric with a label value away, from a time
 // relative to the onset on.
-func without(metric, value string, since time.Duration) func(page, time.Duration) {
-	return func(p page, at time.Duration) {
-		f := p[metric]
-		if f == nil || at < since {
-			return
-		}
-		kept := f.Metric[:0]
-		for _, m := range f.Metric {
-			gone := false
-			for _, l := range m.Label {
-				gone = gone || l.GetValue() == value
-			}
-			if !gone {
-				kept = append(kept, m)
-			}
-		}
-		if f.Metric = kept; len(kept) == 0 {
-			delete(p, metric)
+func without(metric, value string, since time.Duration) func(hall.Page, time.Duration) {
+	return func(p hall.Page, at time.Duration) {
+		if at >= since {
+			p.Without(metric, value)
 		}
 	}
 }
@@ -49,7 +37,7 @@ func TestDeadSensor(t *testing.T) {
 
 // noFault asks about a node that the fault does not touch, and about the time
 // before it.
-func noFault(t *testing.T, h *hall) {
+func noFault(t *testing.T, h *played) {
 	t.Helper()
 	if r := h.ask(t, Request{Node: "gpu009"}); r.Fault {
 		t.Errorf("a node far from the fault: %q", r.Conclusion)
@@ -61,7 +49,7 @@ func noFault(t *testing.T, h *hall) {
 
 // silentSwitch: no rule speaks of the switch and nothing polls it, but every
 // node behind it falls silent: it heads the shared parents.
-func silentSwitch(t *testing.T, h *hall) {
+func silentSwitch(t *testing.T, h *played) {
 	t.Helper()
 	r := h.ask(t, Request{Node: "gpu003"})
 	if len(r.Common) == 0 {

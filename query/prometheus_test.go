@@ -3,10 +3,8 @@
 package query
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -54,26 +52,10 @@ scrape_configs:
 	// bcrypt of "hall-secret", cost 4.
 	web := write("web.yml", "basic_auth_users: {ops: $2b$04$pzb.BDXrdaVK3e9ML0ZV8egMNpt2zZYjv0DXTivu5I8ehdAdH/R8.}\n")
 
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := listener.Addr().String()
-	listener.Close()
-	var logs bytes.Buffer
+	addr := testtool.FreeAddress(t)
 	cmd := exec.Command(bin, "--config.file="+conf, "--web.config.file="+web,
 		"--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+addr)
-	cmd.Stdout, cmd.Stderr = &logs, &logs
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-		if t.Failed() {
-			t.Log(logs.String())
-		}
-	})
+	testtool.Start(t, cmd)
 	return addr
 }
 

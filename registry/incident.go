@@ -201,15 +201,12 @@ func (b *incidentBook) fold(by *incident, now time.Time) {
 // explainer is the open incident whose correlation explains an alert and whose
 // domain holds what the alert is about; nil: there is none.
 func (b *incidentBook) explainer(labels map[string]string, own string) *incident {
-	var best *incident
 	for _, key := range slices.Sorted(maps.Keys(b.open)) {
-		one := b.open[key]
-		if key != own && len(one.alerts) > 0 && b.covers(one, labels) {
-			best = one
-			break
+		if one := b.open[key]; key != own && len(one.alerts) > 0 && b.covers(one, labels) {
+			return one
 		}
 	}
-	return best
+	return nil
 }
 
 // covers says that an incident explains an alert.

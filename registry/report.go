@@ -133,11 +133,12 @@ func newReporter(since time.Time, node string) *reporter {
 	return &reporter{since: since, node: node, open: map[string]*Episode{}, last: map[string]*Episode{}}
 }
 
-// add takes one event in. A registry that starts to lead knows of no breaker.
+// add takes one event in. A registry that starts to lead knows of no breaker but
+// an operator's hold.
 func (r *reporter) add(e *ledger.Event) {
 	if fence := e.ID >> 32; fence != r.fence {
 		r.fence = fence
-		r.close(e.Time, func(*BreakerSpan) bool { return true })
+		r.close(e.Time, func(b *BreakerSpan) bool { return b.Scope != lease.ScopeManual })
 	}
 	switch {
 	case e.Kind == ledger.KindBreaker:

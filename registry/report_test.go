@@ -72,7 +72,8 @@ func TestReport(t *testing.T) {
 	s.add(ledger.Event{Kind: ledger.KindBreaker, To: lease.BreakerOpen, Reason: "4 of 8 nodes are silent", Evidence: map[string]string{"scope": "rack", "id": "r01"}}, 130)
 	lost(120, "held")
 	s.act(140, "held", "evict", "would be held", "", "would be held: breaker of rack r01: 4 of 8 nodes are silent")
-	s.fence = 2 // another registry leads: it knows of no breaker
+	s.add(ledger.Event{Kind: ledger.KindBreaker, To: lease.BreakerOpen, Reason: "power work", Evidence: map[string]string{"scope": lease.ScopeManual, "id": ""}}, 150)
+	s.fence = 2 // another registry leads: it knows of no breaker but the operator's hold
 	s.move(900, "held", "RESTORED", "the registry was started", "")
 	s.move(910, "held", "DRAINING", "fan", "") // an operator takes over
 	s.move(1000, "hot", "ISOLATED", "xid_fatal", "")
@@ -92,7 +93,8 @@ func TestReport(t *testing.T) {
 		t.Errorf("totals %+v\nwant   %+v", got.Totals, want)
 	}
 	span := BreakerSpan{Scope: "rack", ID: "r01", From: t0.Add(130 * time.Second), Until: t0.Add(900 * time.Second), Reason: "4 of 8 nodes are silent"}
-	if !reflect.DeepEqual(got.Breakers, []BreakerSpan{span}) {
+	held := BreakerSpan{Scope: lease.ScopeManual, From: t0.Add(150 * time.Second), Reason: "power work"}
+	if !reflect.DeepEqual(got.Breakers, []BreakerSpan{span, held}) {
 		t.Errorf("breakers %+v", got.Breakers)
 	}
 	lines := map[string]string{}
@@ -119,7 +121,7 @@ func TestReport(t *testing.T) {
 	for i := range s.events {
 		one.add(&s.events[i])
 	}
-	if got := one.report(now); got.Totals.Episodes != 1 || len(got.Breakers) != 1 {
+	if got := one.report(now); got.Totals.Episodes != 1 || len(got.Breakers) != 2 {
 		t.Errorf("of one node: %+v", got)
 	}
 }

@@ -3,11 +3,9 @@
 package registry
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"maps"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os/exec"
@@ -53,25 +51,9 @@ func startPrometheus(t *testing.T, scrapeConfigs string) string {
 	bin := testtool.Binary(t, "prometheus")
 	dir := t.TempDir()
 	conf := writeFile(t, dir, "prometheus.yml", "global: {scrape_interval: 1s}\nscrape_configs:\n"+scrapeConfigs)
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := ln.Addr().String()
-	ln.Close()
-	var logs bytes.Buffer
+	address := testtool.FreeAddress(t)
 	cmd := exec.Command(bin, "--config.file="+conf, "--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+address)
-	cmd.Stdout, cmd.Stderr = &logs, &logs
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-		if t.Failed() {
-			t.Log(logs.String())
-		}
-	})
+	testtool.Start(t, cmd)
 	return "http://" + address
 }
 

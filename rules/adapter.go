@@ -7,8 +7,6 @@ import (
 	"errors"
 	"io/fs"
 	"regexp"
-
-	"github.com/rackpulse/rackpulse/config"
 )
 
 //go:embed adapters/*.yml
@@ -119,9 +117,6 @@ func Adapters() ([]*Adapter, error) {
 // ReadAdapter reads and checks one adapter file; every error names file and line.
 func ReadAdapter(name string, data []byte) (*Adapter, error) {
 	a := &Adapter{}
-	if err := config.Strict(name, data, a); err != nil {
-		return nil, err
-	}
 	var err error
 	if a.pos, err = strict(name, data, a); err != nil {
 		return nil, err

@@ -3,8 +3,6 @@
 package rules
 
 import (
-	"maps"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -44,22 +42,7 @@ func TestForeignScenarios(t *testing.T) {
 				}
 				delete(first, alert)
 			}
-			paged := tc.page == ""
-			for _, alert := range slices.Sorted(maps.Keys(first)) {
-				t.Logf("%-40s %s after the onset", alert, first[alert])
-				name, _, _ := strings.Cut(alert, " ")
-				switch {
-				case first[alert] < 0:
-					t.Errorf("%s fires before the onset", alert)
-				case tc.page != "" && strings.HasPrefix(alert, tc.page):
-					paged = paged || first[alert] <= tc.within
-				case !slices.Contains(strings.Fields(tc.may), name):
-					t.Errorf("%s fires, it is no part of %s", alert, tc.scenario)
-				}
-			}
-			if !paged {
-				t.Errorf("%s does not fire within %s", tc.page, tc.within)
-			}
+			checkFirst(t, first, tc.page, tc.may, tc.within)
 		})
 	}
 }

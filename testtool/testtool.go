@@ -5,6 +5,7 @@
 package testtool
 
 import (
+	"bytes"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -53,4 +54,32 @@ func Missing(t testing.TB, why string) {
 		t.Fatal(why)
 	}
 	t.Skip(why)
+}
+
+// FreeAddress is an address of this machine, host:port, that nobody listens on.
+func FreeAddress(t testing.TB) string {
+	t.Helper()
+	list, err := freePorts(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list[0]
+}
+
+// Start runs a program until the test ends; what it printed is shown if that
+// failed.
+func Start(t testing.TB, cmd *exec.Cmd) {
+	t.Helper()
+	var log bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &log, &log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill() // it may have ended already
+		_ = cmd.Wait()
+		if t.Failed() {
+			t.Logf("%s: %s", cmd.Path, log.String())
+		}
+	})
 }

@@ -140,7 +140,8 @@ func TestDashboardsShowData(t *testing.T) {
 			cfg.play(t, func(h *virtualHall) {
 				for _, q := range queries[name] {
 					asked++
-					series, err := h.querier.Range(h.ctx, q.expr, h.started.Add(2*time.Minute), h.ended, 30*time.Second)
+					// As often as it is scraped: what lasts half a minute must show.
+					series, err := h.querier.Range(h.ctx, q.expr, h.started.Add(2*time.Minute), h.ended, 15*time.Second)
 					if err != nil {
 						t.Errorf("%s: panel %q: %v", q.board, q.panel, err)
 						continue

@@ -54,26 +54,20 @@ func (d *rulesDiff) run(_ context.Context, std stdio) error {
 	if string(there) != string(am) {
 		changes = append(changes, rules.Change{Path: alertmanagerFile, Kind: "changed"})
 	}
-	old := map[string][]byte{}
-	for _, c := range changes {
-		fmt.Fprintln(std.out, c)
-		if strings.HasSuffix(c.Path, ".rules.yml") {
-			if data, err := fs.ReadFile(root, c.Path); err == nil {
-				old[c.Path] = data
-				continue
-			}
-		}
-		delete(built, c.Path)
-	}
 	if len(changes) == 0 {
 		return nil
 	}
-	for path := range built {
-		if old[path] == nil {
-			delete(built, path)
+	old, next := map[string][]byte{}, map[string][]byte{}
+	for _, c := range changes {
+		fmt.Fprintln(std.out, c)
+		if !strings.HasSuffix(c.Path, ".rules.yml") {
+			continue
+		}
+		if data, err := fs.ReadFile(root, c.Path); err == nil {
+			old[c.Path], next[c.Path] = data, built[c.Path]
 		}
 	}
-	if err := printRuleChanges(old, built, std); err != nil {
+	if err := printRuleChanges(old, next, std); err != nil {
 		return err
 	}
 	return exitCode(1)

@@ -46,9 +46,11 @@ func (o *outputFlags) objects(files map[string][]byte, siteFile string, list []*
 	if err != nil {
 		return nil, err
 	}
-	targets, err := o.operator.Targets()
+	var targets map[string][]byte
 	if list != nil {
 		targets, err = o.operator.Adapters(list)
+	} else {
+		targets, err = o.operator.Targets()
 	}
 	maps.Copy(out, targets)
 	return out, err

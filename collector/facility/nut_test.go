@@ -3,7 +3,6 @@
 package facility
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"net"
@@ -77,20 +76,9 @@ func upsd(t *testing.T) (address string, write func(status string)) {
 		}
 	}
 	start := func(path string, args ...string) {
-		var out bytes.Buffer
 		cmd := exec.Command(path, args...)
 		cmd.Env = []string{"NUT_CONFPATH=" + dir, "NUT_STATEPATH=" + dir, "NUT_ALTPIDPATH=" + dir, "PATH=/usr/sbin:/usr/bin:/sbin:/bin"}
-		cmd.Stdout, cmd.Stderr = &out, &out
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			_ = cmd.Process.Kill()
-			_ = cmd.Wait()
-			if t.Failed() {
-				t.Logf("%s: %s", path, out.String())
-			}
-		})
+		testtool.Start(t, cmd)
 	}
 	user := []string{"-u", "root"}
 	if os.Getuid() != 0 {

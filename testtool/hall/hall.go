@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/rackpulse/rackpulse/sim"
@@ -176,22 +177,14 @@ func (v *View) Edges(p Page) {
 		}
 		p.Set("rackpulse_node_info", 1, id.And("class", n.Class))
 		for _, o := range n.Outlets {
-			pdu, outlet := split(o)
+			pdu, outlet, _ := strings.Cut(o, "/")
 			p.Set("rackpulse_node_outlet_info", 1, id.And("pdu_id", pdu, "outlet", outlet))
 		}
 		for _, o := range n.Ports {
-			sw, port := split(o)
+			sw, port, _ := strings.Cut(o, "/")
 			p.Set("rackpulse_node_port_info", 1, id.And("switch", sw, "port", port))
 		}
 	}
-}
-
-func split(ref string) (device, part string) {
-	i := slices.Index([]byte(ref), '/')
-	if i < 0 {
-		return ref, ""
-	}
-	return ref[:i], ref[i+1:]
 }
 
 // Node writes the page of one node's agent. It is for nodes that are up.
