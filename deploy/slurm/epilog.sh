@@ -7,7 +7,8 @@
 #
 # It runs once for each job on the controller, also when the job's node is dead.
 # It never holds a job: it returns at once, asks a moment later (leases, scrapes
-# and rules need it to show what happened), gives up after RACKPULSE_LIMIT and
+# and rules need it to show what happened), up to three times while the job
+# completes or data is missing, gives up a question after RACKPULSE_LIMIT, and
 # always exits 0. Epilog= in its place asks from every node of the job.
 #
 # Settings, in epilog.conf beside this file (a shell script; all may be left out):
