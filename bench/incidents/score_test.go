@@ -91,7 +91,7 @@ func (t *truth) placeIn(r *explain.Report) int {
 	return 0
 }
 
-// says that explain answers that it does not know, and what is missing.
+// unknown says that explain answers that it does not know, and what is missing.
 func unknown(r *explain.Report) bool {
 	return !r.Named && strings.HasPrefix(r.Conclusion, "unknown") && len(r.Missing) > 0
 }
