@@ -13,6 +13,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -122,7 +124,9 @@ func TestE2EJob(t *testing.T) {
 
 // TestE2EEpilogHolds holds that the hook never holds a job: it returns at once
 // with a store that takes connections and never answers, leaves no process
-// behind, and exits 0 whatever is missing.
+// behind, and exits 0 whatever is missing. Its question outlives the end of the
+// hook, when slurmctld sends TERM and, 10 ms later, KILL to the process group of
+// the script (run_command_waitpid_timeout of Slurm's src/common/run_command.c).
 func TestE2EEpilogHolds(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -130,20 +134,45 @@ func TestE2EEpilogHolds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer ln.Close() // the kernel takes connections; nobody answers
+	var asked atomic.Int32
+	taken := make(chan struct{})
+	go func() { // it takes connections and answers none
+		defer close(taken)
+		for {
+			conn, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			asked.Add(1)
+			defer conn.Close()
+		}
+	}()
+	defer func() {
+		_ = ln.Close()
+		<-taken
+	}()
 	alive := filepath.Join(dir, "alive")
 	program := filepath.Join(dir, "program")
 	if err := os.WriteFile(program, []byte(fmt.Sprintf("#!/bin/sh\necho $$ >> %s\nexec %s \"$@\"\n", alive, binary(t))), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	script := installEpilog(t, dir, "RACKPULSE="+program+"\nRACKPULSE_DELAY=0\nRACKPULSE_ARGS='--registry.url=http://"+ln.Addr().String()+" --prometheus.url=http://"+ln.Addr().String()+"'\n")
-	for _, env := range [][]string{{"SLURM_JOB_ID=12"}, {"SLURM_JOB_ID=ml/train-0", "SLURM_ARRAY_TASK_ID=1", "SLURM_ARRAY_JOB_ID=12"}, nil} {
+	envs := [][]string{nil}
+	const jobs = 20
+	for range jobs / 2 {
+		envs = append(envs, []string{"SLURM_JOB_ID=12"}, []string{"SLURM_JOB_ID=ml/train-0", "SLURM_ARRAY_TASK_ID=1", "SLURM_ARRAY_JOB_ID=12"})
+	}
+	for _, env := range envs {
 		began := time.Now()
 		cmd := exec.Command(script)
 		cmd.Env = append([]string{"PATH=/usr/bin:/bin"}, env...)
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 		if out, err := cmd.CombinedOutput(); err != nil || len(out) > 0 {
 			t.Errorf("%v: %v, %q", env, err, out)
 		}
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM)
+		time.Sleep(10 * time.Millisecond)
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 		if d := time.Since(began); d > 3*time.Second {
 			t.Errorf("%v: held for %s", env, d)
 		}
@@ -159,9 +188,12 @@ func TestE2EEpilogHolds(t *testing.T) {
 				return fmt.Errorf("process %s still asks", pid)
 			}
 		}
-		if len(pids) != 2 {
+		if len(pids) != jobs {
 			return fmt.Errorf("%d asked so far", len(pids))
 		}
 		return nil
 	})
+	if n := asked.Load(); n < jobs {
+		t.Errorf("%d connections of %d questions", n, jobs)
+	}
 }

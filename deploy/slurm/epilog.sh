@@ -50,10 +50,13 @@ tell() {
   [ "$RACKPULSE_COMMENT" != yes ] || timeout -k 1 "$RACKPULSE_LIMIT" sacctmgr -i modify job where jobid="$SLURM_JOB_ID" set AdminComment="$line"
 }
 
-# Detached in a session of its own, with none of Slurm's pipes open.
+# Detached in a session of its own, with none of Slurm's pipes open. Slurm kills
+# the process group of a script that ends, so this one ends when the other has
+# left the group: it closes the pipe then.
 if [ "${RACKPULSE_TELL:-}" = now ]; then
+  exec >/dev/null
   tell
 else
-  RACKPULSE_TELL=now setsid "$0" </dev/null >/dev/null 2>&1 &
+  : "$(RACKPULSE_TELL=now setsid "$0" </dev/null 2>/dev/null &)"
 fi
 exit 0
