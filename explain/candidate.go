@@ -18,6 +18,7 @@ func (c *casebook) candidate(r rules.Evidence, e Entity, cause, alert string, li
 	one := Candidate{
 		Entity: e, Correlation: r.ID, Verdict: r.Verdict, NoFault: r.Severity == "info", Runbook: r.Runbook, NextSteps: r.NextSteps,
 		Cause:  c.fill(cause, e),
+		Orders: c.orders(r, list),
 		alerts: append([]string{alert}, r.Mutes...),
 		domain: func(x Entity) bool { return x == e || c.graph.meets(e, x) },
 	}

@@ -170,10 +170,10 @@ func (c *casebook) weigh(a *affected, k rules.Cause, until time.Time) bool {
 		a.undecided = a.undecided || required && len(lost) > 0
 		return !required || len(lost) > 0
 	}
-	if o.last.Add(c.lag()).Before(a.symptom.at) {
+	if o.last.Add(c.lagOf(k)).Before(a.symptom.at) {
 		return !required // over before the symptom began
 	}
-	f, why := timing(o, a.symptom, k.Lead, c.lag())
+	f, why := timing(o, a.symptom, k.Lead, c.lagOf(k))
 	a.strength = 1 - (1-a.strength)*(1-k.Weight*f)
 	a.factors = append(a.factors, fmt.Sprintf("%s %.2f x timing %.2f (%s)", k.Signal, k.Weight, f, why))
 	a.evidence = append(a.evidence, c.evidence(k.Signal, where, o))
@@ -200,10 +200,13 @@ func (c *casebook) contradict(a *affected, k rules.Cause, until time.Time) {
 // contradicts says that a contradicting signal was seen while the symptom came: not
 // over for longer than its lead by then, and not begun that much later.
 func (c *casebook) contradicts(k rules.Cause, o, symptom onset) bool {
-	return k.Lead <= 0 || !o.last.Add(k.Lead+c.lag()).Before(symptom.at) && !o.at.After(symptom.at.Add(k.Lead+c.lag()))
+	return k.Lead <= 0 || !o.last.Add(k.Lead+c.lagOf(k)).Before(symptom.at) && !o.at.After(symptom.at.Add(k.Lead+c.lagOf(k)))
 }
 
-// lag is how much later than its symptom a cause may be seen.
+// lagOf is how much later than its symptom this cause may be seen.
+func (c *casebook) lagOf(k rules.Cause) time.Duration { return cmp.Or(k.Lag, c.lag()) }
+
+// lag is how much later than its symptom a cause may be seen that says nothing else.
 func (c *casebook) lag() time.Duration {
 	if v, ok := c.Site.Limits.Value("correlation.lag_seconds"); ok {
 		return time.Duration(v * float64(time.Second))
@@ -349,7 +352,7 @@ func (c *casebook) support(g *rules.Group, parent Entity, list []affected) []aff
 			continue
 		}
 		for i := range out {
-			f, why := timing(o, out[i].symptom, k.Lead, c.lag())
+			f, why := timing(o, out[i].symptom, k.Lead, c.lagOf(k))
 			if out[i].strength > 0 {
 				out[i].strength = 1 - (1-out[i].strength)*(1-k.Weight*f)
 			}

@@ -57,7 +57,9 @@ type Candidate struct {
 	Counter     []Evidence `json:"counter_evidence,omitempty"`
 	Missing     []string   `json:"missing,omitempty"`
 	NextSteps   []string   `json:"next_steps,omitempty"`
-	Runbook     string     `json:"runbook,omitempty"`
+	// Orders are commands that fit; people give them, nothing does by itself.
+	Orders  []string `json:"orders,omitempty"`
+	Runbook string   `json:"runbook,omitempty"`
 
 	alerts []string // its own alerts and those of its symptoms
 	domain func(Entity) bool

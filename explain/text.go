@@ -89,6 +89,7 @@ func (r *Report) Text(out io.Writer) error {
 	if r.Named && r.Candidates[0].Runbook != "" {
 		w.linef("  - Runbook: %s", r.Candidates[0].Runbook)
 	}
+	w.list("orders that fit", r.orders())
 	for i := range r.Candidates {
 		r.Candidates[i].text(w)
 	}
@@ -98,6 +99,14 @@ func (r *Report) Text(out io.Writer) error {
 	w.list("alerts that fired", r.alertLines())
 	w.list(fmt.Sprintf("queries, for promtool query range --start=%s --end=%s --step=%gs URL QUERY", stamp(r.Begin), stamp(r.To), r.StepSeconds), r.Queries)
 	return w.err
+}
+
+// orders are those of the named cause.
+func (r *Report) orders() []string {
+	if !r.Named {
+		return nil
+	}
+	return r.Candidates[0].Orders
 }
 
 func (r *Report) headline() string {
@@ -224,6 +233,7 @@ func (r *Report) Markdown(out io.Writer) error {
 	}
 	section("What the scheduler says", r.jobNotes(), false)
 	section("Do next", r.NextSteps, false)
+	section("Orders that fit", r.orders(), true)
 	if len(r.Candidates) > 0 {
 		w.linef("\n## Candidates\n\n| rank | score | cause | factors |\n|---|---|---|---|")
 	}

@@ -21,6 +21,7 @@ var (
 	severities = []string{"critical", "warning", "info"}
 	teams      = []string{"facility", "compute", "network"}
 	roles      = []string{"required", "supporting", "contradicting"}
+	actions    = []string{"drain", "hold", "maintenance"} // as cmd/rackpulse names them
 	operators  = []string{">", ">=", "<", "<=", "==", "!="}
 	aggregates = []string{"max", "min", "avg", "sum", "count", "upper"}
 )
@@ -76,10 +77,26 @@ func (p *Pack) checkMissing(s *signal) error {
 	switch {
 	case s.CoveredBy != "" && !covered:
 		return s.at.key("covered_by").errorf("signal %s: covered_by names no signal: %q%s", s.Name, s.CoveredBy, near(s.CoveredBy, keysOf(p.signals)))
+	case s.Missing == "bad":
+		return p.checkBad(s)
 	case s.Missing != "" && s.Missing != "ok" && !s.covered():
-		return s.at.key("missing").errorf("signal %s: missing is %q, want ok, unknown or optional", s.Name, s.Missing)
+		return s.at.key("missing").errorf("signal %s: missing is %q, want ok, unknown, optional or bad", s.Name, s.Missing)
 	case s.covered() && s.Op != "" && s.CoveredBy == "":
 		return s.at.key("missing").errorf("signal %s: has series only while true, so missing: %s needs covered_by", s.Name, s.Missing)
+	}
+	return nil
+}
+
+// checkBad holds that it can be told where a signal is missing: it has series while
+// it does not hold, and another signal says where it should have some.
+func (p *Pack) checkBad(s *signal) error {
+	switch by := p.signals[s.CoveredBy]; {
+	case by == nil:
+		return s.at.key("missing").errorf("signal %s: missing: bad needs covered_by, the signal of what must report", s.Name)
+	case by.Level != s.Level:
+		return s.at.key("covered_by").errorf("signal %s: missing: bad needs covered_by of level %s, %s is of level %s", s.Name, s.Level, by.Name, by.Level)
+	case s.Op == "":
+		return s.at.key("missing").errorf("signal %s: missing: bad needs op: without, it has no series that do not hold", s.Name)
 	}
 	return nil
 }
@@ -144,7 +161,19 @@ func (p *Pack) checkSpec(c *spec) error {
 	case len(c.Branches) == 0:
 		return c.at.errorf("correlation %s: no branches", c.ID)
 	}
-	return errors.Join(p.checkBranches(c, at), p.checkGroup(c), p.checkSuppresses(c))
+	return errors.Join(checkActions(c), p.checkBranches(c, at), p.checkGroup(c), p.checkSuppresses(c))
+}
+
+func checkActions(c *spec) error {
+	for i, name := range c.Actions {
+		switch where := c.at.key("actions", i); {
+		case !slices.Contains(actions, name):
+			return where.errorf("correlation %s: unknown action %q, want one of %s%s", c.ID, name, strings.Join(actions, " "), near(name, actions))
+		case slices.Contains(c.Actions[:i], name):
+			return where.errorf("correlation %s: action %s stands there twice", c.ID, name)
+		}
+	}
+	return nil
 }
 
 func (p *Pack) checkBranches(c *spec, at level) error {
@@ -197,6 +226,8 @@ func (p *Pack) checkCause(where position, c *spec, cause cause, at level) error 
 		return where.key("weight").errorf("correlation %s, cause %s: weight %g is not in 0..1", c.ID, cause.Signal, cause.Weight)
 	case cause.Lead < 0:
 		return where.key("lead").errorf("correlation %s, cause %s: lead %s is negative", c.ID, cause.Signal, time.Duration(cause.Lead))
+	case cause.Lag < 0:
+		return where.key("lag").errorf("correlation %s, cause %s: lag %s is negative", c.ID, cause.Signal, time.Duration(cause.Lag))
 	}
 	if _, err := joinLabels(at, p.levels[s.Level]); err != nil {
 		return where.key("signal").errorf("correlation %s, cause %s: %v", c.ID, cause.Signal, err)

@@ -88,7 +88,11 @@ func (b *builder) order() ([]*signal, error) {
 			return nil
 		}
 		state[s.Name] = 1
-		for _, name := range refs(s.Expr) {
+		needs := refs(s.Expr)
+		if s.Missing == "bad" {
+			needs = append(needs, s.CoveredBy)
+		}
+		for _, name := range needs {
 			next := b.pack.signals[name]
 			if next == nil {
 				return s.source().errorf("signal %s: unknown signal %q%s", s.Name, name, near(name, keysOf(b.pack.signals)))
@@ -116,6 +120,9 @@ func (b *builder) signal(s *signal) (rule, error) {
 	base, err := b.base(s)
 	if err == nil {
 		base, err = b.latch(s, base)
+	}
+	if err == nil && s.Missing == "bad" {
+		base, err = b.orMissing(s, base)
 	}
 	if err != nil {
 		return rule{}, s.source().errorf("signal %s: %v", s.Name, err)
@@ -270,6 +277,25 @@ func (b *builder) latch(s *signal, base string) (string, error) {
 		return "", err
 	}
 	return fmt.Sprintf("%s or (%s %s %s %s)", up, base, s.Op, number(*clear), on("", "and", join, own)), nil
+}
+
+// orMissing adds the entities that should have the signal's input and do not; they
+// show the value of the signal that says so.
+func (b *builder) orMissing(s *signal, up string) (string, error) {
+	join := b.pack.levels[s.Level].Join
+	want, err := b.pack.selector(s.CoveredBy, join...)
+	if err != nil {
+		return "", err
+	}
+	have := s.Metric
+	if s.Expr != "" {
+		if have, err = b.base(s); err != nil {
+			return "", err
+		}
+	} else if have, err = addGuards(s.Metric, join); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%s or (%s)", up, on(want, "unless", join, have)), nil
 }
 
 // record makes a recording rule and checks that its expression parses.

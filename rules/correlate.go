@@ -188,7 +188,16 @@ func (p *Pack) ruleOf(c *spec) rule {
 	if text := p.muted(c); text != "" {
 		r.annotations = append(r.annotations, [2]string{"muted", text})
 	}
+	r.annotations = append(r.annotations, ordersOf(c)...)
 	return r
+}
+
+// ordersOf is the annotation with the actions that a correlation names.
+func ordersOf(c *spec) [][2]string {
+	if len(c.Actions) == 0 {
+		return nil
+	}
+	return [][2]string{{"actions", strings.Join(c.Actions, ",")}}
 }
 
 // aloneOf is the alert of an entity whose parent is not to blame.
@@ -200,8 +209,9 @@ func aloneOf(c *spec) rule {
 	}
 	return rule{
 		alert: a.Alert, dur: time.Duration(a.For), keep: time.Duration(c.KeepFiringFor),
-		labels:      common(c, severity),
-		annotations: [][2]string{{"summary", a.Summary}, {"description", a.Description}, {"cause", a.Cause}, {"racks", "{{ $labels.rack_id }}"}, {"runbook_url", docPath(c.ID)}},
+		labels: common(c, severity),
+		annotations: append([][2]string{{"summary", a.Summary}, {"description", a.Description}, {"cause", a.Cause}, {"racks", "{{ $labels.rack_id }}"}, {"runbook_url", docPath(c.ID)}},
+			ordersOf(c)...),
 	}
 }
 

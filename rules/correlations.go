@@ -12,6 +12,8 @@ type Correlation struct {
 	// Verdict, Because, NotBecause and NextSteps are plain sentences.
 	Verdict                        string
 	Because, NotBecause, NextSteps []string
+	// Actions are the orders to the registry that fit: "drain", "hold", "maintenance".
+	Actions []string
 	// Runbook is the path of its page from the repository's root.
 	Runbook string
 }
@@ -24,7 +26,7 @@ func (p *Pack) Correlations() []Correlation {
 		one := Correlation{
 			ID: c.ID, Title: c.Title, Alerts: []string{c.Alert}, Severity: c.Severity, Team: c.Team,
 			Verdict: c.Explain.Verdict, Because: slices.Clone(c.Explain.Because), NotBecause: slices.Clone(c.Explain.NotBecause),
-			NextSteps: slices.Clone(c.Explain.NextSteps), Runbook: docPath(c.ID),
+			NextSteps: slices.Clone(c.Explain.NextSteps), Actions: slices.Clone(c.Actions), Runbook: docPath(c.ID),
 		}
 		if c.Group != nil {
 			one.Alerts = append(one.Alerts, c.Group.Alone.Alert)

@@ -29,6 +29,9 @@ func (b *builder) page(f *file, groups []ruleGroup) ([]byte, error) {
 	list(&w, "Why we think so", c.Explain.Because)
 	list(&w, "What would speak against it", c.Explain.NotBecause)
 	list(&w, "What to do", c.Explain.NextSteps)
+	if len(c.Actions) > 0 {
+		fmt.Fprintf(&w, "\nOrders that fit, for people to give: %s.\n", strings.Join(c.Actions, ", "))
+	}
 	w.WriteString("\n## Signals\n\n| signal | level | role | what | unit | limit |\n|---|---|---|---|---|---|\n")
 	role := rolesOf(c)
 	var errs []error

@@ -24,6 +24,7 @@ type Cause struct {
 	Role   string        // "required", "supporting" or "contradicting"
 	Weight float64       // 0..1
 	Lead   time.Duration // longest time before the symptom
+	Lag    time.Duration // longest time after it; 0: the site's correlation.lag_seconds
 }
 
 // Branch is one way for a correlation to hold.
@@ -91,7 +92,7 @@ func causeOf(c *cause) []Cause {
 	if c == nil {
 		return nil
 	}
-	return []Cause{{Signal: c.Signal, Role: c.Role, Weight: c.Weight, Lead: time.Duration(c.Lead)}}
+	return []Cause{{Signal: c.Signal, Role: c.Role, Weight: c.Weight, Lead: time.Duration(c.Lead), Lag: time.Duration(c.Lag)}}
 }
 
 // Signals lists all signals, by name.

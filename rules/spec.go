@@ -121,11 +121,12 @@ type signal struct {
 	// reading it: those that read the signal have them.
 	Bare bool `yaml:"bare"`
 	// Missing says what no series means: "ok" (default), "unknown", which adds the
-	// coverage alert, or "optional", which adds it as information: the data needs
-	// equipment or settings that not every site has.
+	// coverage alert, "optional", which adds it as information: the data needs
+	// equipment or settings that not every site has, or "bad": it holds then.
 	Missing string `yaml:"missing"`
-	// CoveredBy names the signal whose series prove that this one has input,
-	// for signals that have series only while they are true.
+	// CoveredBy names the signal whose series prove that this one has input, for
+	// signals that have series only while they are true; with Missing "bad", that
+	// it should have some.
 	CoveredBy string `yaml:"covered_by"`
 	// Group is "coverage" for signals that are evaluated with the coverage alerts,
 	// each minute: what only those read, what changes when equipment does, and
@@ -173,6 +174,9 @@ type spec struct {
 	Description   string     `yaml:"description"`
 	Suppresses    []suppress `yaml:"suppresses"`
 	Explain       texts      `yaml:"explain"`
+	// Actions are the orders to the registry that fit the cause. People give them:
+	// no rule does.
+	Actions []string `yaml:"actions"`
 
 	at position
 }
@@ -191,6 +195,7 @@ type cause struct {
 	Role   string   `yaml:"role"`
 	Weight float64  `yaml:"weight"` // 0..1
 	Lead   duration `yaml:"lead"`   // longest time before the symptom
+	Lag    duration `yaml:"lag"`    // longest time after it; 0: correlation.lag_seconds
 }
 
 // grouping lifts a correlation to the parent that its entities share: one alert

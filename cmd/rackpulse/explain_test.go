@@ -81,3 +81,12 @@ func TestExplainAndStatus(t *testing.T) {
 		t.Errorf("no server: exit status %d, %s", code, errors)
 	}
 }
+
+// TestOrders holds that the program takes the orders that explanations write.
+func TestOrders(t *testing.T) {
+	for _, line := range []string{"drain --reason=gpu-lost gpu001", "maintenance --reason=gpu-lost gpu001", "breaker hold --reason=rack-silent"} {
+		if err := parses(strings.Fields(line)); err != nil {
+			t.Errorf("%s: %v", line, err)
+		}
+	}
+}
