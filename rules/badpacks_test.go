@@ -132,6 +132,7 @@ func TestBadPacks(t *testing.T) {
 		{f, "    branch: slow", "    branch: fast", "fans.yml:51:13: correlation fan-fault: branch slow has no test"},
 		{f, "    over: {rack: [r01]}", "    over: {racks: [r01]}", "fans.yml:83:17: test \"slow\": placeholder <rack> has no values in over"},
 		{f, "        of: [fan_low]", "        of: [fan_lower]", "fans.yml:86:14: test \"slow\": unknown signal \"fan_lower\"; did you mean fan_low?"},
+		{f, "    at: 5m", "    at: 5m\n    mirror: [a]", "fans.yml:81:13: test \"slow\": mirror has 1 endings, want the two that change places"},
 		{f, "    at: 5m", "    at: 0s", "fans.yml:78:5: test \"slow\": at must say when the alert is there, like 10m"},
 		{f, "bad: 0.1x40", "bad: 0.1x400000", "fans.yml:87:14: test \"slow\": more than 5000 samples in one series"},
 		{f, "node_fan_speed_ratio{site=\"ams1\",", "node_fan_speed_ratio{site=\"ams1\"", "fans.yml:85:17: test \"slow\": unexpected identifier \"rack_id\" in label set, expected \",\" or \"}\", here: \"de_fan_speed_ratio{site=\\\"ams1\\\" <!> rack_id=\\\"x\\\",node=\\\"x-n1\\\",fan=\\\"1\""},

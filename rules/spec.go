@@ -265,8 +265,11 @@ type fixture struct {
 	At     duration            `yaml:"at"`
 	Over   map[string][]string `yaml:"over"`  // placeholder -> values
 	Other  map[string][]string `yaml:"other"` // the same for entities that stay healthy
-	Inputs []input             `yaml:"inputs"`
-	Expect []expected          `yaml:"expect"`
+	// Mirror are two endings of label values, such as a and b: the fault is tried on
+	// the other side alone, too, with "-a" and "-b" in each other's place.
+	Mirror []string   `yaml:"mirror"`
+	Inputs []input    `yaml:"inputs"`
+	Expect []expected `yaml:"expect"`
 
 	at position
 }

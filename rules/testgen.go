@@ -65,6 +65,9 @@ func (b *builder) cases(c *spec, t *fixture) ([]testCase, error) {
 		{t.Name + ": fires once though two exporters report the same", duplicated(bad), []check{firing}},
 		{t.Name + ": label missing on both sides", stripped(bad, b.pack.levels[c.At].Join), []check{none}},
 	}
+	if len(t.Mirror) == 2 {
+		out = append(out, b.mirrored(c, t, bad))
+	}
 	for _, name := range b.necessary(c, t.Branch) {
 		inputs, err := t.expand(t.Over, func(in input) string {
 			if slices.Contains(in.Of, name) {
@@ -79,6 +82,28 @@ func (b *builder) cases(c *spec, t *fixture) ([]testCase, error) {
 	}
 	more, err := b.moreCases(c, t, bad, firing)
 	return append(out, more...), err
+}
+
+// mirrored is the fault of the other side alone.
+func (b *builder) mirrored(c *spec, t *fixture, bad []sample) testCase {
+	one, two := "-"+t.Mirror[0], "-"+t.Mirror[1]
+	var inputs []sample
+	for _, in := range bad {
+		inputs = append(inputs, sample{strings.NewReplacer(one+`"`, two+`"`, two+`"`, one+`"`).Replace(in.series), in.values})
+	}
+	var want []expected
+	for _, e := range t.Expect {
+		other := expected{Alert: e.Alert, Labels: maps.Clone(e.Labels)}
+		for name, value := range e.Labels {
+			if rest, ok := strings.CutSuffix(value, one); ok {
+				other.Labels[name] = rest + two
+			} else if rest, ok := strings.CutSuffix(value, two); ok {
+				other.Labels[name] = rest + one
+			}
+		}
+		want = append(want, other)
+	}
+	return testCase{fmt.Sprintf("%s: fires for %s alone as for %s", t.Name, t.Mirror[1], t.Mirror[0]), inputs, []check{b.firing(c, t, want)}}
 }
 
 // moreCases are the tests of healthy neighbours, dead inputs and flaps.
